@@ -1,7 +1,7 @@
 """Worker processes that run the check on crash images, and give back how each run ended, by ticket.
 
-Each worker's images follow the crash points that it is asked for (worker.py). How far a base has to move is decided
-here, because only this process has the trace. What a run means for its state is for an oracle to judge (oracles).
+Each worker's images follow the crash points that it is asked for (worker.py, tasks.py). What a run means for its
+state is for an oracle to judge (oracles).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import select
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -21,8 +20,9 @@ from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.followed import without_own
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble
-from crashcheck.checker.execution.worker_process import UNKNOWN, Bases, WorkerDied, WorkerProcess
+from crashcheck.checker.execution.tasks import FIRST, Run, Tasks, Ticket
+from crashcheck.checker.execution.worker import Task, Trouble
+from crashcheck.checker.execution.worker_process import Bases, WorkerDied, WorkerProcess
 from crashcheck.checker.images import image_folder
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import sparse
@@ -30,28 +30,12 @@ from crashcheck.runtime import sparse
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from crashcheck.checker.images.piecewise import FilePatch
     from crashcheck.checker.images.transition import Content
     from crashcheck.checker.states.points import CrashPoint
     from crashcheck.checker.states.space import CrashState
 
 STOPPED_S = 1.0  # how long a worker that was stopped may stay so
 AHEAD = 2  # tasks a worker holds at once, so that it need not wait for us; bounds what its socket must hold
-
-FIRST = -1  # instead of a crash point: the image before the workload
-FINAL = -2  # the image after it
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run of the check that has ended. `names`: paths of its worker, and what they are called in outputs."""
-
-    point: int  # or FIRST, FINAL
-    ended: Ended
-    names: Mapping[str, str]
-    place: str = ""  # where it was executed, if not on this machine
-    state: CrashState | None = None  # of a run that was executed elsewhere
-    doubted: str = ""  # of a run here: where the check has failed on the same state
 
 
 class Arrival(NamedTuple):
@@ -92,23 +76,6 @@ class Elsewhere(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Ticket:
-    number: int
-    point: int  # or FIRST, FINAL
-    state: CrashState | None
-    stages: tuple[bytes, ...]  # files of operations for {ops}: one run per file
-    bare: bool  # on the initial image, which stays as it is
-    kept_bytes: int | None  # of its output, instead of the limits' value
-    timeout_s: float | None  # instead of the limits' value
-    # of an exploration: its words, its environment, and when its time is over
-    explored: tuple[tuple[str, ...], dict[str, str], float | None] | None = None
-    run: Run | None = None  # once it has ended
-    followed: bool = False  # with what it depends on
-    doubted: str = ""  # as Run has it
-    forks: bool = False  # from a process that waits, if there is one
-
-
 class WorkerPool:
     """Submit runs, ask how they ended. A context manager: leaving it ends every worker and check, and removes images.
 
@@ -135,19 +102,17 @@ class WorkerPool:
         # what is run; never changes
         self.setup = setup
         self.limits = limits or Limits()
-        self._content = content
-        self._points = points
         self._jobs = max(1, jobs)
         self._follows = setup.inputs is not None
-        self._always = acknowledged  # by every crash point, if given
-        self._whole = acknowledged or (operations, stdout_bytes)  # by the end of the workload
+        whole = acknowledged or (operations, stdout_bytes)
+        self.tasks = Tasks(content, points, setup.first, self.limits.timeout_s, acknowledged, whole)
         # the workers, while the pool is open
         self._home: Path | None = None  # the folder of all images
         self._lock: int | None = None  # on the home, so that another run does not take it for abandoned
         self._workers: list[WorkerProcess] = []
         self._elsewhere: Elsewhere | None = None
         # the runs under way
-        self._tickets: dict[int, _Ticket] = {}  # submitted, and not yet asked for
+        self._tickets: dict[int, Ticket] = {}  # submitted, and not yet asked for
         self._queue: deque[int] = deque()  # tickets that wait for a free worker
         self._urgent: deque[int] = deque()  # those that go first
         self._returned: deque[int] = deque()  # those that went elsewhere, and must be executed here after all
@@ -251,7 +216,7 @@ class WorkerPool:
         """A ticket for a run on a crash state that has ended elsewhere."""
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(number, run.point, None, (), False, None, None, run=run)
+        self._tickets[number] = Ticket(number, run.point, None, (), False, None, None, run=run)
         self._arrived.append(run)
         return number
 
@@ -262,7 +227,7 @@ class WorkerPool:
         number = self._next
         self._next += 1
         explored = tuple(argv), dict(env), until_s
-        self._tickets[number] = _Ticket(number, point, None, (), False, None, timeout_s, explored, None, self._follows)
+        self._tickets[number] = Ticket(number, point, None, (), False, None, timeout_s, explored, None, self._follows)
         self._urgent.append(number)
         self._dispatch()
         return number
@@ -312,28 +277,6 @@ class WorkerPool:
         finally:
             self.is_aside = False
 
-    def write_image(self, state: CrashState, folder: Path) -> None:
-        """Write a state's image into `folder`, which must not exist."""
-        durable = _plain(self._content.durable(None, state.point))
-        image_folder.write_image(self.setup.first, durable, folder)
-        image_folder.patch_image(folder, _plain(self._content.patches(state)))
-
-    def write_issued(self, from_point: int | None, to_point: int, folder: Path) -> None:
-        """Move the image in `folder` from everything issued by one point to that by a later one; None: make it."""
-        patches = _plain(self._content.issued(from_point, to_point))
-        if from_point is None:
-            image_folder.write_image(self.setup.first, patches, folder)
-        else:
-            image_folder.patch_image(folder, patches)
-
-    def acknowledged(self, point: int) -> tuple[int, int]:
-        """(operations, bytes of output) that were acknowledged by a crash point, or by the end (FINAL)."""
-        if point == FINAL:
-            return self._whole
-        if self._always is not None:
-            return self._always
-        return (0, 0) if point == FIRST else (int(self._points[point].acked), int(self._points[point].stdout_bytes))
-
     # -- between us and the workers
 
     def _submit(
@@ -351,7 +294,7 @@ class WorkerPool:
     ) -> int:
         number = self._next
         self._next += 1
-        self._tickets[number] = _Ticket(
+        self._tickets[number] = Ticket(
             *(number, point, state, stages, bare, kept_bytes, timeout_s),
             followed=self._follows,
             doubted=doubted,
@@ -386,7 +329,7 @@ class WorkerPool:
         while len(worker.busy) >= AHEAD:
             self._collect()
         ticket = self._tickets[number]
-        task = self._task(worker.bases, ticket)
+        task = self.tasks.of(worker.bases, ticket)
         worker.busy.append(number)
         try:
             worker.send(task)
@@ -397,70 +340,9 @@ class WorkerPool:
             raise self._error(worker, answer) from None
 
     def _task_elsewhere(self, bases: Bases, number: int) -> Task:
-        task = self._task(bases, self._tickets[number])
+        task = self.tasks.of(bases, self._tickets[number])
         assert isinstance(task, Task)  # explorations are urgent
         return task
-
-    def final_task(self, stages: tuple[bytes, ...]) -> Task:
-        """The check of the image after the workload, for a worker whose base is the first image."""
-        return self._crash_task([None, None], _Ticket(0, FINAL, None, stages, False, None, None))
-
-    def _task(self, bases: Bases, ticket: _Ticket) -> Task | Exploration:
-        """What a worker has to do for a ticket. `bases`: of the worker; where they will be after that is noted."""
-        if ticket.explored is not None:
-            argv, env, until_s = ticket.explored
-            timeout_s = ticket.timeout_s or self.limits.timeout_s
-            return Exploration(ticket.number, argv, env, timeout_s, until_s, ticket.followed)
-        return self._crash_task(bases, ticket)
-
-    def _crash_task(self, bases: Bases, ticket: _Ticket) -> Task:
-        """The same of a ticket that is no exploration."""
-        acked, printed = self.acknowledged(ticket.point)
-        if ticket.bare:
-            return Task(
-                *(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes),
-                followed=ticket.followed,
-            )
-        if ticket.state is None:
-            moved = bases[DURABLE] is not None
-            bases[DURABLE] = None
-            patches = _plain(self._content.final()) if ticket.point == FINAL else ()
-            return Task(
-                *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
-                followed=ticket.followed,
-                forks=ticket.forks,
-            )
-        near_full = self._content.near_full(ticket.state)
-        image = ISSUED if near_full else DURABLE
-        reset, advance = self._move(image, bases[image], ticket.point)
-        bases[image] = ticket.point
-        patches = _plain(self._content.lost(ticket.state) if near_full else self._content.patches(ticket.state))
-        return Task(
-            *(ticket.number, image, reset, advance, patches, acked, printed, ticket.stages),
-            timeout_s=ticket.timeout_s,
-            followed=ticket.followed,
-            forks=ticket.forks,
-        )
-
-    def _move(self, image: int, base: int | None, point: int) -> tuple[bool, image_folder.Patches]:
-        """How a base gets from one crash point (None: the first image) to another.
-
-        (whether it starts from the first image again, patches after that)
-        """
-        if base == point:
-            return False, ()
-        content = self._content
-        if base == UNKNOWN:
-            return True, _plain((content.issued if image == ISSUED else content.durable)(None, point))
-        if base is not None and base > point:
-            back = (content.taken_back if image == ISSUED else content.durable_back)(base, point)
-            if back is not None:
-                return False, _plain(back)
-            base = None
-            reset = True
-        else:
-            reset = False
-        return reset, _plain((content.issued if image == ISSUED else content.durable)(base, point))
 
     def _collect(self, timeout_s: float | None = None) -> None:
         """Wait for at least one answer, or the time, and file what came."""
@@ -546,7 +428,3 @@ class WorkerPool:
         return CrashcheckError(
             trouble.slug, f"worker {worker.index} could not write or restore a crash image: {trouble.text}", ""
         )
-
-
-def _plain(patches: Iterable[FilePatch]) -> image_folder.Patches:
-    return tuple((patch.path, patch.exists, patch.size, patch.writes) for patch in patches)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import Run
+from crashcheck.checker.execution.tasks import Run
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.exploration import Explored
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import FINAL
+from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.results import Verdict
 
 

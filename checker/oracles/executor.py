@@ -16,7 +16,8 @@ from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits, captured
-from crashcheck.checker.execution.worker_pool import FINAL, FIRST, Run, WorkerPool
+from crashcheck.checker.execution.tasks import FINAL, FIRST, Run
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.images.real_files import RealFiles, write_real_image
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.oracles import Oracle
@@ -243,7 +244,7 @@ class Executor:
             files = Path(folder) / "files"
             self.write_image(state, files)
             change(files)
-            acknowledged = self.workers.acknowledged(state.point)
+            acknowledged = self.workers.tasks.acknowledged(state.point)
             return self._run_on(files, self.workers.setup, state.point, acknowledged, most_s)
 
     def _run_on(
@@ -307,11 +308,11 @@ class Executor:
 
     def write_image(self, state: CrashState, folder: Path) -> None:
         """Write a state's image into `folder`, which must not exist."""
-        self.workers.write_image(state, folder)
+        self.workers.tasks.write_image(state, folder)
 
     def write_issued(self, from_point: int | None, to_point: int, folder: Path) -> None:
         """Move the image in `folder` from everything issued by one point to that by a later one; None: make it."""
-        self.workers.write_issued(from_point, to_point, folder)
+        self.workers.tasks.write_issued(from_point, to_point, folder)
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         """The files of operations that the check is given at a crash point, one run per file."""
@@ -330,7 +331,7 @@ class Executor:
         return self._shown(FINAL if final else FIRST, pool)
 
     def _shown(self, point: int, pool: str) -> str:
-        operations = 0 if point == FIRST else self.workers.acknowledged(point)[0]
+        operations = 0 if point == FIRST else self.workers.tasks.acknowledged(point)[0]
         return self.workers.setup.command.shown(pool, operations, "{stdout}")
 
     # -- explored runs
@@ -354,7 +355,7 @@ class Executor:
         setup, limits = self.workers.setup, self.workers.limits
         if limits.outputs != ("stdout",):
             return "more than its standard output is compared"
-        acked, printed = self.workers.acknowledged(point)
+        acked, printed = self.workers.tasks.acknowledged(point)
         pool, stdout, ops, table = (folder / name for name in ("pool", "stdout", "ops", "table"))
         ops.write_bytes(b"".join(stages))
         recorded = setup.recorded_stdout

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import FINAL
+from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.oracles.symptoms import signs
 from crashcheck.checker.results import Outcome, Verdict
 

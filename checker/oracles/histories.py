@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crashcheck.checker.execution.worker_pool import FINAL, FIRST
+from crashcheck.checker.execution.tasks import FINAL, FIRST
 from crashcheck.runtime.trace_format import Kind
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import FINAL
+from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import MOST_OPEN, History, Operations, Standing, Standings
 from crashcheck.checker.oracles.references import Printed, Reference, References, how_it_ended

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import Run, WorkerPool
+from crashcheck.checker.execution.tasks import Run
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import History, Operations
 from crashcheck.checker.results import Outcome, Verdict

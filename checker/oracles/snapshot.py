@@ -32,7 +32,7 @@ from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.analyzer.trace.calls import Exchange, Link, Rename, name_events
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import FINAL
+from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 from crashcheck.checker.results import Outcome, Verdict

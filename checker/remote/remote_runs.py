@@ -22,8 +22,9 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.tasks import FINAL, Run
 from crashcheck.checker.execution.worker import Task
-from crashcheck.checker.execution.worker_pool import FINAL, STOPPED_S, Arrival, Run, WorkerPool
+from crashcheck.checker.execution.worker_pool import STOPPED_S, Arrival, WorkerPool
 from crashcheck.checker.execution.worker_process import UNKNOWN, Bases
 from crashcheck.checker.oracles.references import Printed, masked
 from crashcheck.checker.remote import host
@@ -131,7 +132,7 @@ class RemoteRuns:
         self._shipment = shipment
         self._description = pickle.dumps(shipment.description, pickle.HIGHEST_PROTOCOL)
         self._tell = tell
-        self._final = pool.final_task(stages)
+        self._final = pool.tasks.final(stages)
         # what a machine must show before it takes part; two, to see what differs from run to run here
         self._uncrashed = [pool.ended(pool.submit_uncrashed(FINAL, stages)) for _ in range(2)]
         # whether what it prints is the same in each run

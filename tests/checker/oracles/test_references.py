@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.worker_pool import Run, WorkerPool
+from crashcheck.checker.execution.tasks import Run
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles.histories import Operations
 from crashcheck.checker.oracles.references import Printed, References, Tails, content_key, digest_key, prepare, spread
 from crashcheck.errors import CrashcheckError

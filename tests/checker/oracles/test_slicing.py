@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
-from crashcheck.checker.execution.worker_pool import FINAL, FIRST
+from crashcheck.checker.execution.tasks import FINAL, FIRST
 from crashcheck.checker.oracles.histories import MOST_OPEN, History, Operations, Standing, Standings
 from crashcheck.checker.states.space import StateSpace
 from support.tracing import TraceBuilder
