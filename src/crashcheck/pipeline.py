@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import crashcheck
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
-from crashcheck.checker.budget import Progress
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.shards import Shard, Share, SharedRuns, merged
 from crashcheck.checker.oracles import Oracle, prepare
@@ -25,7 +23,7 @@ from crashcheck.checker.oracles.executor import Executor, ForksDiffer
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_runs import Cluster
-from crashcheck.checker.results import Base, Phase, RunResult, StateCounts, StopReason, TraceSummary
+from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.reopened import nothing_checked, stopped_by
 from crashcheck.checker.store import RunFolder
@@ -35,6 +33,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.stages import run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
 from crashcheck.stages.kept_run import Kept, KeptRun, kept_run, search_key
+from crashcheck.stages.phases import OnProgress, TimedPhases
 from crashcheck.stages.recording import (
     OnPhase,
     RecordedRun,
@@ -49,7 +48,25 @@ from crashcheck.stages.search_setup import budget_of, kept_verdicts, search_of, 
 from crashcheck.stages.strategy_setup import InferOnce, early_states, strategy_of
 from crashcheck.stages.uncrashed import check_uncrashed
 
-OnProgress = Callable[[str, Progress | None], None]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchOptions:
+    """How to search a recording, besides what crashcheck.toml asks for."""
+
+    jobs: int  # checks at a time
+    on_progress: OnProgress
+    depth: int = 1  # 2: crash the recovery as well
+    whole: KeptRun | None = None  # takes note of what all of the search used
+    shared: SharedRuns | None = None  # as Search has it
+    cluster: Cluster | None = None  # executes the crash states
+
+    def on_phase(self, phase: str) -> None:
+        self.on_progress(phase, None)
+
+    @property
+    def may_fork(self) -> bool:
+        """Whether the check may be copied at crashcheck_ready()."""
+        return self.shared is None and self.cluster is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +97,7 @@ def run(
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
-    timed = _Timed(on_progress)
+    timed = TimedPhases(on_progress)
     on_progress = timed.at
 
     def on_phase(phase: str) -> None:
@@ -95,9 +112,8 @@ def run(
         whole = kept_run(config, recording, trace, change, depth)
         kept = whole.find() if whole is not None else None
         if kept is None:
-            kept = _searched(
-                config, recording, trace, whole, jobs or cores(), depth, on_progress, change, shared, cluster
-            )
+            options = SearchOptions(jobs or cores(), on_progress, depth, whole, shared, cluster)
+            kept = _searched(config, recording, trace, change, options)
         else:
             for remark in kept.remarks:
                 print(remark, file=sys.stderr, flush=True)
@@ -135,7 +151,8 @@ def run_shard(
         key = search_key(config, recording, trace, change)
         shared = SharedRuns(share)
         config, recorded, changed = _modelled(config, recording, trace, change)
-        found, _ = search(config, recorded, jobs or cores(), 1, on_progress, changed, shared=shared)
+        options = SearchOptions(jobs or cores(), on_progress, shared=shared)
+        found, _ = search(config, recorded, changed, options)
     cut_short = (StopReason.BUDGET_SECONDS, StopReason.INTERRUPTED, StopReason.DISK_FULL)
     return shared.shard(key, found.stop_reason not in cut_short), found.stop_reason
 
@@ -170,18 +187,13 @@ def _searched(
     config: Config,
     recording: Recording,
     trace: Trace,
-    whole: KeptRun | None,
-    jobs: int,
-    depth: int,
-    on_progress: OnProgress,
     change: Diff | None,
-    shared: SharedRuns | None = None,
-    cluster: Cluster | None = None,
+    options: SearchOptions,
 ) -> Kept:
-    """Model a recording, search it, and keep the result for later runs as `whole`."""
-    configured = config
+    """Model a recording, search it, and keep the result for later runs."""
+    configured, whole = config, options.whole
     config, recorded, changed = _modelled(config, recording, trace, change)
-    found, warnings = search(config, recorded, jobs, depth, on_progress, changed, whole, shared, cluster)
+    found, warnings = search(config, recorded, changed, options)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)
@@ -204,133 +216,70 @@ def keep_fixes(ran: Ran, project: Path) -> Ran:
     return ran
 
 
-class _Timed:
-    """Passes progress on, and measures how long each phase takes."""
-
-    def __init__(self, on_progress: OnProgress) -> None:
-        self._on_progress = on_progress
-        self._seconds: dict[str, float] = {}
-        self._phase = ""
-        self._since = 0.0
-
-    def at(self, phase: str, progress: Progress | None) -> None:
-        """A phase begins or continues."""
-        if phase != self._phase:
-            self._end()
-            self._phase = phase
-        self._on_progress(phase, progress)
-
-    def phases(self) -> tuple[Phase, ...]:
-        """All of them, the present one up to now."""
-        self._end()
-        return tuple(Phase(name, seconds) for name, seconds in self._seconds.items())
-
-    def _end(self) -> None:
-        now = time.monotonic()
-        if self._phase:
-            self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
-        self._since = now
-
-
-def skipped(config: Config, base: Base, name: str) -> RunResult:
-    """The result where a change holds nothing that is compiled or run: nothing was searched."""
-    return RunResult(
-        config_path=str(config.path),
-        model=run_summary.model_text(config),
-        strategy=config.strategy.name,
-        stop_reason=StopReason.EXHAUSTED,
-        states=StateCounts(0, True, "", 0, 0, 0, 0, 0, 0),
-        trace=TraceSummary("", 0, 0, 0, 0, 0, 0, 0, (), 0, 0, 0, ()),
-        findings=(),
-        uncertain=(),
-        not_instrumented=(),
-        warnings=(),
-        seconds=0.0,
-        version=crashcheck.__version__,
-        base=base,
-        name=name,
-    )
-
-
 def search(
     config: Config,
     recorded: RecordedRun,
-    jobs: int,
-    depth: int,
-    on_progress: OnProgress,
     changed: ChangedCode | None,
-    whole: KeptRun | None = None,
-    shared: SharedRuns | None = None,
-    cluster: Cluster | None = None,
+    options: SearchOptions,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
-    `whole`: takes note of what all of that used; `shared`: as Search has it; `cluster`: executes the crash states.
-    Without these, the check may be copied at crashcheck_ready(); if it then ends otherwise than from the beginning, all
-    of this is done again without copies.
+    If a copy of the check at crashcheck_ready() ends otherwise than the check does from the beginning, all of this is
+    done again without copies.
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
     began = time.monotonic()
-
-    def attempt(configured: Config, *, forks: bool) -> tuple[SearchResult, tuple[str, ...]]:
-        return _search(configured, recorded, jobs, depth, on_progress, changed, whole, shared, cluster, forks)
-
     try:
-        return attempt(config, forks=shared is None and cluster is None)
+        return _search(config, recorded, changed, options, forks=options.may_fork)
     except ForksDiffer as difference:
         note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
         print(f"crashcheck: {note}", file=sys.stderr, flush=True)
         seconds = config.budget.seconds
         left_s = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
         rest = replace(config, budget=replace(config.budget, seconds=left_s))
-        found, warnings = attempt(rest, forks=False)
+        found, warnings = _search(rest, recorded, changed, options, forks=False)
         return found, (note, *warnings)
 
 
 def _search(
     config: Config,
     recorded: RecordedRun,
-    jobs: int,
-    depth: int,
-    on_progress: OnProgress,
     changed: ChangedCode | None,
-    whole: KeptRun | None,
-    shared: SharedRuns | None,
-    cluster: Cluster | None,
+    options: SearchOptions,
+    *,
     forks: bool,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """As `search`. Raises ForksDiffer."""
-    subject = recorded.subject
+    subject, jobs, on_phase, whole = recorded.subject, options.jobs, options.on_phase, options.whole
     oracle = prepare.choose_oracle(config, subject, recorded.folder)
     budget = budget_of(config)
     found: SearchResult | None = None
     exploring: Search | None = None
     warnings: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-
-    def on_phase(phase: str) -> None:
-        on_progress(phase, None)
-
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
             remarks = _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
-            on_state = partial(on_progress, "checking")
+            on_state = partial(options.on_progress, "checking")
             kept = kept_verdicts(config, recorded, executor, oracle)
-            with nullcontext() if cluster is None else executed_by(cluster, executor):
+            with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
                 exploring = search_of(
-                    config, recorded, executor, strategy, budget, jobs, progress=on_state, kept=kept, shared=shared
+                    *(config, recorded, executor, strategy, budget, jobs),
+                    progress=on_state,
+                    kept=kept,
+                    shared=options.shared,
                 )
                 found = exploring.run()
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)
                 read = whole.read if whole is not None else set()
                 found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase, read)
-            if depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
+            if options.depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
                 warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
-            elif depth >= 2:
-                on_state = partial(on_progress, "crashing the check")
+            elif options.depth >= 2:
+                on_state = partial(options.on_progress, "crashing the check")
                 recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
                 found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
         except ReopenDifference as difference:

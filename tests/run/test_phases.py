@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from crashcheck import pipeline
 from crashcheck.checker.budget import Progress
+from crashcheck.stages.phases import TimedPhases
 
 
 def test_phases_are_passed_on_and_timed_in_the_order_in_which_they_began() -> None:
     passed: list[tuple[str, Progress | None]] = []
-    timed = pipeline._Timed(lambda phase, progress: passed.append((phase, progress)))
+    timed = TimedPhases(lambda phase, progress: passed.append((phase, progress)))
     steps = [("building", None), ("checking", Progress()), ("trying fixes", None), ("checking", Progress())]
     for phase, progress in steps:
         timed.at(phase, progress)

@@ -30,6 +30,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.source import repository_of
 from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, built, earlier_recording, read_recording, record_run
+from crashcheck.stages.run_summary import nothing_searched
 
 KEPT_BASES = 2
 MOST_COUNTERPARTS = 100  # findings of each side whose counterpart is run
@@ -268,7 +269,7 @@ def unchanged(config: Config, ref: str, name: str) -> RunResult | None:
     names = changed_names(config.folder, base_commit(config.folder, ref))
     if not documents_only(names):
         return None
-    return pipeline.skipped(config, Base(ref, base_commit(config.folder, ref), documents=tuple(sorted(names))), name)
+    return nothing_searched(config, Base(ref, base_commit(config.folder, ref), documents=tuple(sorted(names))), name)
 
 
 def rule_edits(config: Config, commit: str, change: Diff, baseline: Path | None) -> tuple[str, ...]:

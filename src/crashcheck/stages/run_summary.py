@@ -17,7 +17,18 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.findings.provenance import Project
-from crashcheck.checker.results import FailOn, Location, Note, NotInstrumented, RunResult, TraceSummary, Unexercised
+from crashcheck.checker.results import (
+    Base,
+    FailOn,
+    Location,
+    Note,
+    NotInstrumented,
+    RunResult,
+    StateCounts,
+    StopReason,
+    TraceSummary,
+    Unexercised,
+)
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.command import Command
@@ -88,6 +99,26 @@ def summarise(
         unexercised=find_blind_spots(trace, facts, config.folder),
         discoveries=found.discoveries,
         fail_on=cast(FailOn, config.report.fail_on),
+    )
+
+
+def nothing_searched(config: Config, base: Base, name: str) -> RunResult:
+    """The result where a change holds nothing that is compiled or run: nothing was searched."""
+    return RunResult(
+        config_path=str(config.path),
+        model=model_text(config),
+        strategy=config.strategy.name,
+        stop_reason=StopReason.EXHAUSTED,
+        states=StateCounts(0, True, "", 0, 0, 0, 0, 0, 0),
+        trace=TraceSummary("", 0, 0, 0, 0, 0, 0, 0, (), 0, 0, 0, ()),
+        findings=(),
+        uncertain=(),
+        not_instrumented=(),
+        warnings=(),
+        seconds=0.0,
+        version=crashcheck.__version__,
+        base=base,
+        name=name,
     )
 
 
