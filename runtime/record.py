@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
@@ -47,6 +48,15 @@ class ProcessEnd:
         return f"exited with status {self.exit_code}"
 
 
+class NthEvent(NamedTuple):
+    """An event of one process, named by how many of its site there were. Unlike the event's number, this does not
+    depend on what other threads do meanwhile."""
+
+    unit: int  # its key
+    site: int  # in the unit
+    nth: int  # event of that site, from 1
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A command to record, the files that it starts from, and what to record of it.
@@ -63,7 +73,8 @@ class Workload:
     setup_env: Mapping[str, str] = field(default_factory=dict)  # added to `env` for setup alone
     first_image: Path | None = None  # a pool folder, copied to start from; None: an empty one
     addresses: Path | None = None  # of an earlier recording: its files are mapped at the same addresses again
-    snapshot_seq: int | None = None  # copy the watched files just before the first event of this number or a higher one
+    snapshot: int | NthEvent | None = None  # copy the watched files just before the first event of this number or a
+    # higher one, or between that event and the next
     loads: bool = False  # record loads from watched files, too
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
@@ -112,7 +123,7 @@ class Recording:
 
     @property
     def snapshot(self) -> Path:
-        """The watched files at `Workload.snapshot_seq`."""
+        """The watched files at `Workload.snapshot`."""
         return self.folder / "snapshot"
 
 
@@ -264,8 +275,11 @@ def _recording_variables(workload: Workload, work: Path) -> dict[str, str]:
         "CRASHCHECK_TRACE": str(work / "trace.cct"),
         "CRASHCHECK_STDOUT": f"{state.st_dev}:{state.st_ino}",
     }
-    if workload.snapshot_seq is not None:
-        variables["CRASHCHECK_SNAPSHOT_SEQ"] = str(workload.snapshot_seq)
+    if workload.snapshot is not None:
+        if isinstance(workload.snapshot, NthEvent):
+            variables["CRASHCHECK_SNAPSHOT_AFTER"] = " ".join(map(str, workload.snapshot))
+        else:
+            variables["CRASHCHECK_SNAPSHOT_SEQ"] = str(workload.snapshot)
         variables["CRASHCHECK_SNAPSHOT_DIR"] = str(work / "snapshot")
     if workload.loads:
         variables["CRASHCHECK_LOADS"] = "1"
@@ -288,9 +302,10 @@ def _run_setup(
 ) -> None:
     end = supervise(_fill(setup, work / "pool"), work, home, variables, timeout_s, "setup.stdout", "setup.stderr")
     if end.exit_code != 0:
+        printed = _shown(work / "setup.stderr", work / "setup.stdout")
         raise CrashcheckError(
             "setup-failed",
-            f"the setup command {end.text(timeout_s)}: {' '.join(setup)}{tail(work / 'setup.stderr')}",
+            f"the setup command {end.text(timeout_s)}: {' '.join(setup)}{printed}",
             "Run it by hand; it must exit with status 0.",
         )
 
@@ -377,7 +392,7 @@ def _require_success(recording: Recording, workload: Workload) -> None:
     if recording.end.timed_out:
         raise CrashcheckError(
             "workload-timeout",
-            f"the workload {how}: {command}{tail(recording.stderr)}",
+            f"the workload {how}: {command}{_shown(recording.stderr, recording.stdout)}",
             "Use a smaller workload, or raise [workload] timeout_s.",
         )
     if recording.end.exit_code != 0:
@@ -390,10 +405,15 @@ def _require_success(recording: Recording, workload: Workload) -> None:
             )
         raise CrashcheckError(
             "workload-failed",
-            f"the workload {how}: {command}{tail(recording.stderr)}",
+            f"the workload {how}: {command}{_shown(recording.stderr, recording.stdout)}",
             "It must exit with status 0 when nothing crashes; run it by hand in a pool folder "
             + ("that is empty." if workload.setup is None else "on which the [setup] command has run."),
         )
+
+
+def _shown(stderr: Path, stdout: Path) -> str:
+    """The last lines that explain a failure: many programs print their errors to standard output."""
+    return tail(stderr) or tail(stdout)
 
 
 def tail(path: Path) -> str:

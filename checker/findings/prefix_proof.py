@@ -4,7 +4,8 @@
    So no crash model, and no gap in the trace, is behind a proof: it is what `kill -9` at that moment leaves.
 2. The two runs need not be identical: heap addresses, times and random numbers in the files may differ. They have to
    be at the same place: the updates before and after the moment come from the same sites and stacks, and as many
-   operations have begun and ended.
+   operations have begun and ended. The place is first looked for by the number of its event. If other threads did more
+   or less by then, it is looked for after as many events of the last update's site as there were in its process.
 3. The check has to fail there as it fails on the replayed files: it ends equally, and shows nothing else.
 """
 
@@ -24,6 +25,7 @@ from crashcheck.checker.results import TO_SETTLE, Outcome
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.checker.token import digest
 from crashcheck.runtime import sparse
+from crashcheck.runtime.record import NthEvent
 from crashcheck.runtime.trace_format import Kind
 
 if TYPE_CHECKING:
@@ -69,9 +71,15 @@ class PrefixProof:
         real = self.snapshot(number)
         if real is None:
             return NO_SNAPSHOT
+        place = _place(self.subject.trace, moment)
         there = int(np.searchsorted(real.trace.events["seq"], number))
-        if _place(self.subject.trace, moment) != _place(real.trace, there):
-            return OTHER_COURSE
+        if place != _place(real.trace, there):
+            last = _last_update(self.subject.trace, moment)
+            real = self.snapshot(last) if last is not None else None
+            found = _found_again(real.trace, last, place) if real is not None and last is not None else None
+            if real is None or found is None:
+                return OTHER_COURSE
+            there = found
         if digest(real.trace) == digest(self.subject.trace) and self._replays(cause.state, real.folder, folder):
             return ""  # the check has failed on these very bytes
         point = self.subject.point_at(moment)
@@ -110,9 +118,67 @@ def _place(trace: Trace, event: int) -> tuple[object, ...]:
     """Where in the program a run is just before an event: operations begun and ended, the updates before and after."""
     kinds = trace.events["kind"]
     marks = [int(np.count_nonzero(kinds[:event] == kind)) for kind in (Kind.MARK_BEGIN, Kind.MARK_END)]
-    updates = np.flatnonzero(np.isin(kinds, np.array(UPDATES, dtype=np.uint8)))
+    updates = _updates(trace)
     at = int(np.searchsorted(updates, event))
     return (*marks, *(_call(trace, updates, index) for index in (at - 1, at)))
+
+
+def _last_update(trace: Trace, event: int) -> NthEvent | None:
+    """The last update before an event, so that another run can be asked for it; None if there is none, or no site."""
+    updates = _updates(trace)
+    at = int(np.searchsorted(updates, event))
+    if not at:
+        return None
+    last = int(updates[at - 1])
+    site = int(trace.events["site"][last])
+    unit = trace.unit_of(site)
+    if unit is None:
+        return None
+    count = int(np.count_nonzero(_of_site(trace, site, _process(trace, last))[: last + 1]))
+    return NthEvent(unit.key, site - unit.base, count)
+
+
+def _found_again(trace: Trace, last: NthEvent, place: tuple[object, ...]) -> int | None:
+    """An event of a run that was copied after `last`, before which it is at a place; None if there is none.
+
+    Up to the next update the files stay as they were copied. If another process recorded the next event, then that is
+    not known, because only the counting process makes the copy.
+    """
+    updates = _updates(trace)
+    for unit in trace.units:
+        if unit.key != last.unit:
+            continue
+        site = unit.base + last.site
+        for process in _processes(trace).values():
+            events = np.flatnonzero(_of_site(trace, site, process))
+            if len(events) < last.nth:
+                continue
+            first = int(events[last.nth - 1]) + 1
+            end = int(updates[np.searchsorted(updates, first)]) if updates[-1] >= first else len(trace.events) - 1
+            if first < len(trace.events) and _process(trace, first) == process:
+                return next((at for at in range(first, end + 1) if _place(trace, at) == place), None)
+    return None
+
+
+def _of_site(trace: Trace, site: int, process: int | None) -> NDArray[np.bool_]:
+    threads = [thread for thread, its in _processes(trace).items() if its == process]
+    of_process = np.isin(trace.events["thread"], np.array(threads, dtype=trace.events["thread"].dtype))
+    of_site: NDArray[np.bool_] = (trace.events["site"] == site) & of_process
+    return of_site
+
+
+def _process(trace: Trace, event: int) -> int | None:
+    return _processes(trace).get(int(trace.events["thread"][event]))
+
+
+def _processes(trace: Trace) -> dict[int, int]:
+    """The process of each thread."""
+    starts = trace.events[trace.events["kind"] == Kind.THREAD_START]
+    return {int(start["aux"]): int(start["payload"]) for start in starts}
+
+
+def _updates(trace: Trace) -> NDArray[np.intp]:
+    return np.flatnonzero(np.isin(trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
 
 
 def _call(trace: Trace, updates: NDArray[np.intp], index: int) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from crashcheck.runtime.patterns import regular_files, watched_files
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.trace.reader import Trace
+    from crashcheck.runtime.record import NthEvent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +27,8 @@ class RealFiles:
     addresses: Path  # where it mapped files
 
 
-Snapshot = Callable[[int], RealFiles | None]  # by the number (`seq`) of the event; None: they could not be copied
+# Just before the event of a number (`seq`), or just after a named one; None: they could not be copied.
+Snapshot = Callable[["int | NthEvent"], "RealFiles | None"]
 
 
 def write_real_image(first: Path, real: Path, folder: Path, patterns: Sequence[str]) -> None:

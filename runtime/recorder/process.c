@@ -139,6 +139,7 @@ void cc_child(void)
     cc_regions_reset_lock();
     cc_stripes_reset();
     cc_file_ids_reset_lock();
+    cc_snapshot_child();
     *cc_alive = 1;
 }
 
@@ -181,7 +182,7 @@ static void start(void)
     __atomic_compare_exchange_n(&cc_header->main_pid, &none, cc_pid, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     watch_for_forks();
     cc_sequence_start();
-    cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
+    cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_AFTER"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
     cc_output_start(getenv("CRASHCHECK_STDOUT"));
     executed = true;
     cc_recording = 1;

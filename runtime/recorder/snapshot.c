@@ -9,7 +9,12 @@
 #include "recorder/snapshot.h"
 
 uint64_t cc_snapshot_seq = NO_SNAPSHOT;
+uint32_t cc_snapshot_site = UINT32_MAX;
 static char folder[PATH_ROOM];
+static uint64_t chosen_key;
+static uint32_t chosen_index;
+static uint64_t chosen_count; /* 0: the event is chosen by its number */
+static uint64_t counted;
 
 struct entry { /* what getdents64 writes */
     uint64_t inode;
@@ -19,15 +24,47 @@ struct entry { /* what getdents64 writes */
     char name[];
 };
 
-void cc_snapshot_start(const char *seq, const char *into)
+/* The decimal number at `*text`, which moves behind it and the space that follows. */
+static uint64_t number(const char **text)
 {
-    if (!seq || !*seq || !into || raw_length(into) >= sizeof folder)
+    uint64_t value = 0;
+    for (; **text >= '0' && **text <= '9'; (*text)++)
+        value = value * 10 + (uint64_t)(**text - '0');
+    if (**text == ' ')
+        (*text)++;
+    return value;
+}
+
+void cc_snapshot_start(const char *seq, const char *after, const char *into)
+{
+    if (!into || raw_length(into) >= sizeof folder)
         return;
     raw_move(folder, into, raw_length(into) + 1);
-    uint64_t value = 0;
-    for (; *seq >= '0' && *seq <= '9'; seq++)
-        value = value * 10 + (uint64_t)(*seq - '0');
-    cc_snapshot_seq = value;
+    if (seq && *seq)
+        cc_snapshot_seq = number(&seq);
+    if (after && *after) {
+        chosen_key = number(&after);
+        chosen_index = (uint32_t)number(&after);
+        chosen_count = number(&after);
+    }
+}
+
+void cc_snapshot_unit(uint64_t key, uint32_t base)
+{
+    if (chosen_count && key == chosen_key)
+        __atomic_store_n(&cc_snapshot_site, base + chosen_index, __ATOMIC_RELAXED);
+}
+
+/* The next event of any thread makes the copy: by then this thread has made the update that it has recorded. */
+void cc_snapshot_count(uint64_t seq)
+{
+    if (__atomic_add_fetch(&counted, 1, __ATOMIC_RELAXED) == chosen_count)
+        cc_snapshot_seq = seq + 1;
+}
+
+void cc_snapshot_child(void)
+{
+    counted = 0;
 }
 
 static void make_parents(int root, const char *relative)

@@ -130,6 +130,8 @@ uint32_t cc_unit_meet(struct writer *writer, struct cc_unit *unit, uint64_t seq)
     if (!__atomic_compare_exchange_n(loads ? &unit->load_base : &unit->site_base, &none, (uint32_t)base, false, __ATOMIC_RELEASE,
                                      __ATOMIC_ACQUIRE))
         return none;
+    if (!loads)
+        cc_snapshot_unit(unit->key, (uint32_t)base);
     return (uint32_t)base;
 }
 

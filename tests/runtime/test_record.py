@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary
-from crashcheck.runtime.record import Workload, record
+from crashcheck.runtime.record import NthEvent, Workload, record
 from crashcheck.runtime.sparse import copy_tree
+from crashcheck.runtime.trace_format import Kind
 from support import compilers
 from support.decode import DISK_FULL, decode
 from support.paths import RUNTIME_PROGRAMS
@@ -84,10 +87,14 @@ def test_a_command_that_is_not_there_is_a_failed_workload(tmp_path: Path) -> Non
     assert "cannot run ./no-such-program: No such file or directory" in message
 
 
-def test_a_setup_that_fails_is_quoted(recorded: Callable[..., tuple]) -> None:
-    message = error(lambda: recorded("basic", setup=["/bin/sh", "-c", "echo no >&2; exit 4"]), "setup-failed")
-    assert "exited with status 4" in message
-    assert message.endswith("\nno")
+@pytest.mark.parametrize("script", ["echo out; echo no >&2; exit 4", "echo no; exit 4"], ids=["stderr", "stdout alone"])
+def test_a_command_that_fails_is_quoted(script: str, recorded: Callable[..., tuple], tmp_path: Path) -> None:
+    command = ["/bin/sh", "-c", script]
+    of_setup = error(lambda: recorded("basic", setup=command), "setup-failed")
+    of_workload = error(lambda: record(Workload(command, ["*"]), tmp_path / "work"), "workload-failed")
+    for message in (of_setup, of_workload):
+        assert "exited with status 4" in message
+        assert message.endswith("\nno")
 
 
 def test_a_folder_with_a_recording_is_not_used_again(program: Callable[..., Path], tmp_path: Path) -> None:
@@ -201,7 +208,7 @@ def test_a_snapshot_is_the_files_just_before_its_event(recorded: Callable[..., t
     write = trace.of("WRITE")[5]
     assert (store.payload, write.payload) == (6, 6)
     for event, expected in ((store, (5, 5)), (write, (6, 5))):
-        again, recording = recorded("calls", "counts", snapshot_seq=event.seq)
+        again, recording = recorded("calls", "counts", snapshot=event.seq)
         folder = recording.snapshot
         assert sorted(path.name for path in folder.iterdir()) == ["deep.db", "written.db"]
         with open(folder / "deep.db", "rb") as deep:
@@ -211,6 +218,20 @@ def test_a_snapshot_is_the_files_just_before_its_event(recorded: Callable[..., t
         assert (folder / "deep.db").stat().st_blocks < 1024
         assert [one.seq for one in again.events] == [one.seq for one in trace.events]
         assert len(again.of("STORE")) == 10
+
+
+def test_a_snapshot_is_the_files_after_the_nth_event_of_a_site(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("calls", "counts")
+    whole = read_trace(recording.trace)
+    store = trace.of("STORE")[5]
+    stored = whole.events[(whole.events["kind"] == Kind.STORE) & (whole.events["seq"] <= store.seq)]
+    site = int(stored["site"][-1])
+    unit = whole.unit_of(site)
+    nth = int(np.count_nonzero(stored["site"] == site))
+    _, again = recorded("calls", "counts", snapshot=NthEvent(unit.key, site - unit.base, nth))
+    with open(again.snapshot / "deep.db", "rb") as deep:
+        assert int.from_bytes(deep.read(8), "little") == store.payload
+    assert int.from_bytes((again.snapshot / "written.db").read_bytes(), "little") == store.payload - 1
 
 
 def test_copies_keep_holes_links_and_modes(tmp_path: Path) -> None:

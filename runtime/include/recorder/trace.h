@@ -4,6 +4,7 @@
 
 #include "recorder/process.h"
 #include "recorder/regions.h"
+#include "recorder/snapshot.h"
 
 /* An update longer than this becomes several events, cut at page boundaries of the file: its pieces are
  * unordered across lines and pages anyway, and `size` has 32 bits. */
@@ -98,6 +99,8 @@ static inline __attribute__((always_inline)) void cc_put(struct writer *writer, 
     slot[6] = event->payload;
     writer->used += CC_EVENT_BYTES;
     __atomic_store_n(&header->used_bytes, writer->used, __ATOMIC_RELEASE);
+    if (UNLIKELY(event->site == cc_snapshot_site) && writer->kind == CC_CHUNK_EVENTS)
+        cc_snapshot_count(event->seq);
 }
 
 #endif

@@ -21,9 +21,10 @@ from crashcheck.checker.remote.shipment import shipment_of
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.record import Recording
+from crashcheck.runtime.record import NthEvent, Recording
 from crashcheck.stages.recording import RecordedRun, ended_operations, record_again
 
+RecordAgain = Callable[[int | NthEvent, Path], Recording]  # a moment to copy the files at, and a folder to record in
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
 
 
@@ -104,27 +105,27 @@ def executed_by(cluster: Cluster, executor: Executor) -> Iterator[None]:
 def snapshots_of(config: Config, run: RecordedRun, folder: Path) -> Snapshot:
     """Copies of the real files at an event of the workload, taken while it is recorded again below `folder`."""
 
-    def again(seq: int, into: Path) -> Recording:
-        return record_again(config, run, into, seq)
+    def again(moment: int | NthEvent, into: Path) -> Recording:
+        return record_again(config, run, into, moment)
 
     return snapshots_by(again, folder)
 
 
-def snapshots_by(again: Callable[[int, Path], Recording], folder: Path) -> Snapshot:
+def snapshots_by(again: RecordAgain, folder: Path) -> Snapshot:
     """Files copied at an event while `again` (event, folder) records once more; None if that fails or ends before."""
-    taken: dict[int, RealFiles | None] = {}
+    taken: dict[int | NthEvent, RealFiles | None] = {}
 
-    def snapshot(seq: int) -> RealFiles | None:
-        if seq not in taken:
-            taken[seq] = _real_files(again, seq, folder / f"snapshot-{seq}")
-        return taken[seq]
+    def snapshot(moment: int | NthEvent) -> RealFiles | None:
+        if moment not in taken:
+            taken[moment] = _real_files(again, moment, folder / f"snapshot-{len(taken) + 1}")
+        return taken[moment]
 
     return snapshot
 
 
-def _real_files(again: Callable[[int, Path], Recording], seq: int, folder: Path) -> RealFiles | None:
+def _real_files(again: RecordAgain, moment: int | NthEvent, folder: Path) -> RealFiles | None:
     try:
-        recording = again(seq, folder)
+        recording = again(moment, folder)
         trace = read_trace(recording.trace)
     except CrashcheckError:
         return None

@@ -35,7 +35,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import family_of
-from crashcheck.runtime.record import ProcessEnd, Recording, Workload, record, supervise, tail
+from crashcheck.runtime.record import NthEvent, ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind, Recorder
 from crashcheck.runtime.validate import read_notes
 
@@ -205,14 +205,14 @@ def record_workload(config: Config, workload: Workload, folder: Path) -> Recordi
     return record(workload, folder)
 
 
-def record_again(config: Config, run: RecordedRun, folder: Path, snapshot_seq: int) -> Recording:
+def record_again(config: Config, run: RecordedRun, folder: Path, snapshot: int | NthEvent) -> Recording:
     """Record the same workload once more from the same first image, for a copy of the files at an event."""
     workload = replace(
         workload_in(config, folder),
         setup=None,
         first_image=run.recording.first,
         addresses=run.recording.addresses,
-        snapshot_seq=snapshot_seq,
+        snapshot=snapshot,
     )
     return record_workload(config, workload, folder)
 

@@ -17,7 +17,7 @@ from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
-from crashcheck.runtime.record import Recording, record
+from crashcheck.runtime.record import NthEvent, Recording, record
 from crashcheck.stages.executor_setup import (
     check_setup_of,
     limits_of,
@@ -49,7 +49,7 @@ def recovery_search_of(
         no_operations = below / prepare.OPERATIONS
         no_operations.touch()
 
-        def record_in(into: Path, snapshot_seq: int | None = None) -> Recording:
+        def record_in(into: Path, snapshot: int | NthEvent | None = None) -> Recording:
             addresses = run.recording.addresses
             check = check_in(
                 *(config, into),
@@ -59,13 +59,13 @@ def recovery_search_of(
                 stdout=printed,
                 operations=no_operations,
             )
-            return record(replace(check, snapshot_seq=snapshot_seq), into)
+            return record(replace(check, snapshot=snapshot), into)
 
         recording = record_in(below / "run")
         if recording.end.exit_code != 0 or not recording.trace.exists():
             return None
         recovery = read_recording(config, recording, config.check.command)
-        snapshot = snapshots_by(lambda seq, into: record_in(into, seq), below)
+        snapshot = snapshots_by(lambda moment, into: record_in(into, moment), below)
         return Recovery(recovery.subject, recording.first, snapshot)
 
     return RecoverySearch(

@@ -4,6 +4,7 @@
  *   prefix FILE check           the check: a and b are set together
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,22 @@ static void put(struct page *page, uint64_t value)
     page->word[0] = value;
     msync(page, sizeof *page, MS_SYNC);
 }
+
+#ifdef THREAD
+/* A thread in the background, which does more in one run than in another. */
+struct work {
+    struct page *pages;
+    size_t amount;
+};
+
+static void *maintain(void *argument)
+{
+    const struct work *work = argument;
+    for (size_t i = 0; i < work->amount; i++)
+        work->pages[0].word[1] = i;
+    return NULL;
+}
+#endif
 
 /* Never 0, and not the same in a run with a longer path, or at another time. */
 static uint64_t differs(const char *path)
@@ -58,6 +75,11 @@ int main(int argc, char **argv)
     if (pages == MAP_FAILED)
         return 3;
     put(&pages[0], differs(argv[1]));
+#ifdef THREAD
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, maintain, &(struct work){pages, strlen(argv[1])}) || pthread_join(thread, NULL))
+        return 4;
+#endif
 #ifdef UNTRACED
     untraced(&pages[2].word[0]);
 #endif

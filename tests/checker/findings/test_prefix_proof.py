@@ -49,8 +49,12 @@ def run(folder: Path, environment: dict[str, str], flags: str, *options: str) ->
     return done.returncode, report
 
 
-@pytest.mark.parametrize("flags", ["", "-DTIME"], ids=["a heap address", "the time"])
-def test_what_differs_from_run_to_run_in_the_files_is_no_reason_for_doubt(
+@pytest.mark.parametrize(
+    "flags",
+    ["", "-DTIME", "-DTHREAD -pthread"],
+    ids=["a heap address", "the time", "how much another thread has done"],
+)
+def test_what_differs_from_run_to_run_is_no_reason_for_doubt(
     flags: str, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     code, report = run(tmp_path, environment, flags)
