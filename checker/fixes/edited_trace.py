@@ -99,8 +99,8 @@ def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
     at: Rows = np.flatnonzero(own).astype(np.int64)
     # Numbers are spread, so that those put in fit between and what refers to the others by number still does.
     since = np.arange(len(events)) - np.concatenate([np.full(1, 0), at])[np.cumsum(own)]
-    since[: at[0] if recorded else 0] += 1
-    wide = int(since.max(initial=0)) + 1
+    since[: at[0]] += 1
+    wide = int(since.max()) + 1
     numbers = np.concatenate([np.zeros(1, dtype=np.uint64), trace.events["seq"]])[np.cumsum(own)]
     events["seq"] = numbers * np.uint64(wide) + since.astype(np.uint64)
     ends = np.flatnonzero(events["kind"] == Kind.SYNC_END)

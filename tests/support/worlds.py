@@ -90,6 +90,7 @@ def apply(image: dict[str, bytes | None], patch: ImagePatch) -> dict[str, bytes 
         body = bytearray((out.get(file.path) or b"")[: file.size].ljust(file.size, b"\0"))
         last = -1
         for offset, data in file.writes:
+            assert data, "no write is empty"
             assert offset > last, "writes ascend and do not overlap"
             assert offset + len(data) <= file.size, "writes are within the size"
             body[offset : offset + len(data)] = data

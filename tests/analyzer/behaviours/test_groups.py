@@ -121,7 +121,7 @@ def test_a_run_without_updates_has_no_groups(tmp_path: Path) -> None:
 @SETTINGS
 @given(steps=runs())
 def test_a_shape_says_what_the_graph_says_of_the_pieces(model: str, steps: list[Step]) -> None:
-    steps = [step for step in steps if step[0] != "nt"]  # whose order by words a shape leaves out
+    loose = any(step[0] == "nt" for step in steps)  # their order by words a shape leaves out
     found = found_in(steps, model)
     graph = found.graph
     order = nx.transitive_closure_dag(graph.to_networkx())
@@ -130,7 +130,8 @@ def test_a_shape_says_what_the_graph_says_of_the_pieces(model: str, steps: list[
         pieces = [found.nodes.pieces(node) for node in found.nodes_of(behaviour).tolist()]
         precedes = shape.precedes(np.arange(len(shape)))
         for a, b in product(range(len(pieces)), repeat=2):
-            assert precedes[a, b] == all(order.has_edge(u, v) for u in pieces[a] for v in pieces[b])
+            ordered = all(order.has_edge(u, v) for u in pieces[a] for v in pieces[b])
+            assert precedes[a, b] == ordered or (loose and ordered)
         for a, node in enumerate(found.nodes_of(behaviour).tolist()):
             durable = max(int(graph.durable_from[piece]) for piece in pieces[a])
             assert shape.kept[a] == (durable <= int(found.acknowledged[node]))
@@ -184,3 +185,4 @@ def test_every_update_belongs_to_a_behaviour_and_every_behaviour_to_a_group_that
         listed = np.concatenate(group.members_by_pattern).tolist()
         assert (sorted(listed), group.members) == (represented, len(represented))
         assert (listed[0], len(group.members_by_pattern)) == (group.representative.id, group.patterns)
+        assert group.types == (group.representative.type, *sorted(group.types[1:]))

@@ -132,3 +132,18 @@ def test_a_clwb_is_put_in_whatever_the_program_flushes_with(builder: TraceBuilde
     builder.store("a", 64, 8, 1)
     graph = build(builder.trace(), "px86")
     assert edited(graph, [Insertion(3, flushes=(3,))]).graph.reason(1) == ""
+
+
+def test_lines_that_are_stored_to_are_flushed_once_and_no_others(builder: TraceBuilder) -> None:
+    builder.store("a", 56, 8, 1)
+    builder.store("a", 62, 2, 1)
+    events = build(builder.trace(), "px86").trace.events
+    assert cost(events, [Insertion(2, flushes=(1, 2))]) == Cost(1, 0, 0)
+
+
+def test_an_msync_put_in_covers_all_that_it_is_for(builder: TraceBuilder) -> None:
+    builder.store("a", 8, 4, 1)
+    builder.store("a", 3 * 4096, 8, 1)
+    edit = edited(build(builder.trace(), "page-cache"), [Insertion(2, sync=SyncKind.MSYNC, synced=(2, 1))])
+    (sync,) = find_syncs(edit.graph.trace)
+    assert (sync.low, sync.high) == (0, 4 * 4096)

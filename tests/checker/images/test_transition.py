@@ -6,10 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from crashcheck.analyzer.persistence import Options, build
+from crashcheck.analyzer.persistence.pieces import SIZE
 from crashcheck.checker.images.piecewise import FilePatch, Piecewise
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states.space import StateSpace
@@ -78,6 +80,7 @@ def check_content(first: Image, content: Content) -> None:
                 for patch in (*moved, *(undone or ())):
                     assert {type(patch.size), *(type(offset) for offset, _ in patch.writes)} == {int}
     for point in points:
+        assert content.durable(point, point) == content.issued(point, point) == (), "nothing is written again"
         durable = apply(dict(first), reference.durable(None, point))
         pending = [(piece,) for piece in space.pending(point)]
         states = [space.full(point), *(make(point, piece) for piece in pending for make in (space.keep, space.drop))]
@@ -123,6 +126,19 @@ def test_a_file_that_only_grows_is_never_moved_piece_by_piece(tmp_path: Path, mo
     grown: Image = {"a": b"\1" * 4 + b"xyhidden" + bytes(4)}
     last = len(world.space.points) - 1
     assert apply({"a": b"\1" * 6}, world.content.durable(None, last)) == grown
+
+
+@pytest.mark.parametrize("many", [1, 40])
+def test_a_state_is_near_to_everything_issued_if_it_lost_a_few_bytes_and_no_size(many: int, tmp_path: Path) -> None:
+    program: Program = [(1, "store", "a", 4096 * page, b"\1" * 8, False) for page in range(3 * many)]
+    program.append((1, "write", "b", 0, b"\1" * 8))
+    first: First = {"a": bytes(4096 * 3 * many), "b": b""}
+    space = StateSpace(build(record(tmp_path, first, program).trace(), "page-cache"))
+    content, few = Content(space, tmp_path / "first"), range(many)
+    (size,) = np.flatnonzero(space.graph.kind == SIZE).tolist()
+    assert content.near_full(space.drop(0, few))
+    assert not content.near_full(space.drop(0, (*few, size)))
+    assert not content.near_full(space.keep(0, few))
 
 
 def test_a_file_that_grows_keeps_what_overwrote_the_word_before_its_old_end(tmp_path: Path) -> None:

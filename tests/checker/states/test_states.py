@@ -20,6 +20,7 @@ from crashcheck.checker.states.ideals import Chain, Ids, Layers
 from crashcheck.checker.states.partial_order import Order
 from crashcheck.checker.states.rooted import Rooted
 from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies import REGISTRY, strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.errors import CrashcheckError
@@ -226,6 +227,13 @@ def test_an_extension_of_a_gigabyte_is_one_update_with_many_parts(t: TraceBuilde
     assert space.persisted(state) == (1, part)
     assert space.lost(state) == (part,)
     assert Content(space).patches(state)[0].size == 10 * 4096
+
+
+def test_where_nothing_is_pending_there_are_no_ideals(t: TraceBuilder) -> None:
+    many_lines(t, 2)
+    sweep = Sweep(space_of(t))
+    assert sweep.ideals_of(()) == sweep.factors_of(()) == []
+    assert sweep.factors_of((0, 1)) == [(0,), (1,)]
 
 
 def test_dropping_takes_what_depends_on_it_along(t: TraceBuilder) -> None:
