@@ -28,23 +28,29 @@ static struct sync_part part_of_region(const struct writer *writer, uintptr_t ad
     return (struct sync_part){writer->last.file, writer->last.offset + (address - writer->last.start), size, 0};
 }
 
+static size_t parts_of(struct writer *writer, uintptr_t address, uintptr_t end, struct sync_part *part, size_t room)
+{
+    size_t parts = 0;
+    for (uintptr_t next = 0; address < end; next = 0) {
+        if (!cc_region(writer, address, &next)) {
+            address = next ? next : end;
+            continue;
+        }
+        struct sync_part found = part_of_region(writer, address, end);
+        address += found.size;
+        if (parts < room)
+            part[parts] = found;
+        parts++;
+    }
+    return parts;
+}
+
 /* Finds the regions in a range of addresses, and writes the first `room` parts of files that they are. How many they are. */
 static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part *part, size_t room)
 {
     size_t parts = 0;
-    WITH_WRITER (writer) {
-        for (uintptr_t next = 0; address < end; next = 0) {
-            if (cc_region(writer, address, &next)) {
-                struct sync_part found = part_of_region(writer, address, end);
-                address += found.size;
-                if (parts < room)
-                    part[parts] = found;
-                parts++;
-            } else {
-                address = next ? next : end;
-            }
-        }
-    }
+    WITH_WRITER (writer)
+        parts = parts_of(writer, address, end, part, room);
     return parts;
 }
 

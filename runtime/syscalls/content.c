@@ -82,6 +82,35 @@ static enum then write_enter(struct tracee *thread)
     return file_enter(thread, (int)thread->call.argument[0], true);
 }
 
+/* Where a write that has ended began. */
+static uint64_t written_at(const struct call *call, bool append, size_t size)
+{
+    struct stat state;
+    bool at_position = call->number == SYS_write || call->number == SYS_writev ||
+                       (call->number == SYS_pwritev2 && (int64_t)call->argument[3] == -1);
+    if (at_position)
+        return (uint64_t)lseek(call->fd, 0, SEEK_CUR) - size;
+    if (append && fstat(call->fd, &state) == 0)
+        return (uint64_t)state.st_size - size;
+    return call->argument[3];
+}
+
+/* Opens a descriptor's file once more, to read it. */
+static int readable(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static void read_back(const struct call *call, char *room, size_t size, uint64_t offset)
+{
+    int own = readable(call->fd);
+    if (pread(own, room, size, (off_t)offset) != (ssize_t)size)
+        trace_note("unread", "the bytes of a write");
+    close(own);
+}
+
 static void write_leave(struct tracee *thread)
 {
     struct call *call = &thread->call;
@@ -97,14 +126,7 @@ static void write_leave(struct tracee *thread)
     }
     uint64_t rwf = call->number == SYS_pwritev2 ? call->argument[5] : 0;
     bool append = call->flags & O_APPEND || rwf & RWF_APPEND;
-    bool at_position = call->number == SYS_write || call->number == SYS_writev ||
-                       (call->number == SYS_pwritev2 && (int64_t)call->argument[3] == -1);
-    uint64_t offset = call->argument[3];
-    struct stat state;
-    if (at_position)
-        offset = (uint64_t)lseek(call->fd, 0, SEEK_CUR) - size;
-    else if (append && fstat(call->fd, &state) == 0)
-        offset = (uint64_t)state.st_size - size;
+    uint64_t offset = written_at(call, append, size);
     struct cc_event event = {.kind = CC_WRITE,
                              .file = call->inode,
                              .offset = offset,
@@ -114,20 +136,41 @@ static void write_leave(struct tracee *thread)
     if (!room)
         return;
     size_t got = gather(thread, vectored(call->number), room, size);
-    if (got < size) { /* the thread was killed, or changed its memory meanwhile: the file has the bytes */
-        int fd = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
-        char own[16];
-        snprintf(own, sizeof own, "%d", call->fd);
-        int readable = openat(fd, own, O_RDONLY | O_CLOEXEC);
-        if (pread(readable, room, size, (off_t)offset) != (ssize_t)size)
-            trace_note("unread", "the bytes of a write");
-        close(readable);
-        close(fd);
-    }
+    if (got < size) /* the thread was killed, or changed its memory meanwhile: the file has the bytes */
+        read_back(call, room, size, offset);
     trace_event(thread, event);
     mappings_refresh(inode_at(call->inode), offset, size);
     int flags = call->flags | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
     write_synced(thread, call->inode, offset, size, flags);
+}
+
+static void record_hole(struct tracee *thread, const struct inode *inode, uint64_t at, uint64_t stop)
+{
+    struct cc_event hole = {.kind = CC_ALLOCATE, .file = inode->id, .offset = at, .payload = stop - at};
+    hole.aux = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    trace_event(thread, hole);
+}
+
+/* Records the bytes of a range, in parts; false if they cannot be had. */
+static bool record_bytes(struct tracee *thread, uint8_t kind, int fd, const struct inode *inode, uint64_t at, uint64_t stop)
+{
+    while (at < stop) {
+        uint64_t part = stop - at < LONGEST ? stop - at : LONGEST;
+        struct cc_event event = {.kind = kind, .file = inode->id, .offset = at, .size = (uint32_t)part};
+        char *room = part <= sizeof event.payload ? (char *)&event.payload : trace_room(part, &event.payload);
+        if (!room || pread(fd, room, part, (off_t)at) != (ssize_t)part)
+            return false;
+        trace_event(thread, event);
+        at += part;
+    }
+    return true;
+}
+
+/* The next data (SEEK_DATA) or hole (SEEK_HOLE) from an offset on, or the end of the range. */
+static uint64_t next_in(int fd, uint64_t at, uint64_t end, int whence)
+{
+    off_t found = lseek(fd, (off_t)at, whence);
+    return found < 0 || (uint64_t)found > end ? end : (uint64_t)found;
 }
 
 /* Records what is in a range now, as writes or as content that came from outside. */
@@ -135,34 +178,15 @@ static void record_range(struct tracee *thread, uint8_t kind, int fd, struct ino
 {
     uint64_t end = offset + size, at = offset;
     while (at < end) {
-        off_t data = lseek(fd, (off_t)at, SEEK_DATA);
-        uint64_t from = data < 0 || (uint64_t)data > end ? end : (uint64_t)data;
-        if (from > at && kind == CC_WRITE) {
-            struct cc_event hole = {.kind = CC_ALLOCATE, .file = inode->id, .offset = at, .payload = from - at};
-            hole.aux = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-            trace_event(thread, hole);
-        }
-        if (from == end)
+        uint64_t data = next_in(fd, at, end, SEEK_DATA);
+        if (data > at && kind == CC_WRITE)
+            record_hole(thread, inode, at, data);
+        if (data == end)
             return;
-        off_t hole = lseek(fd, (off_t)from, SEEK_HOLE);
-        uint64_t stop = hole < 0 || (uint64_t)hole > end ? end : (uint64_t)hole;
-        for (at = from; at < stop;) {
-            uint64_t part = stop - at < LONGEST ? stop - at : LONGEST;
-            struct cc_event event = {.kind = kind, .file = inode->id, .offset = at, .size = (uint32_t)part};
-            char *room = part <= sizeof event.payload ? (char *)&event.payload : trace_room(part, &event.payload);
-            if (!room || pread(fd, room, part, (off_t)at) != (ssize_t)part)
-                return;
-            trace_event(thread, event);
-            at += part;
-        }
+        at = next_in(fd, data, end, SEEK_HOLE);
+        if (!record_bytes(thread, kind, fd, inode, data, at))
+            return;
     }
-}
-
-static int readable(int fd)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size)

@@ -49,6 +49,23 @@ bool output_own(const struct place *place)
     return seconds > started.tv_sec || (seconds == started.tv_sec && state.stx_btime.tv_nsec >= started.tv_nsec);
 }
 
+static bool terminal(unsigned kind)
+{
+    return kind == 4 || kind == 5 || (kind >= 136 && kind <= 143);
+}
+
+/* Whether a socket may lead out of the program: it is none of a pair that the program made. */
+static bool leads_outside(int fd, const struct stat *state)
+{
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    for (uint32_t i = 0; i < PAIRS && i < pair_count; i++)
+        if (pairs[i] == state->st_ino)
+            return false;
+    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+    return domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX;
+}
+
 int output_kind(int fd, const struct stat *state)
 {
     bool null = S_ISCHR(state->st_mode) && major(state->st_rdev) == 1;
@@ -56,21 +73,12 @@ int output_kind(int fd, const struct stat *state)
         return CC_OUTPUT_STDOUT;
     if (same(state, &standard[2]) && !null)
         return CC_OUTPUT_STDERR;
-    if (S_ISCHR(state->st_mode)) {
-        unsigned kind = major(state->st_rdev);
-        return kind == 4 || kind == 5 || (kind >= 136 && kind <= 143) ? CC_OUTPUT_TERMINAL : -1;
-    }
+    if (S_ISCHR(state->st_mode))
+        return terminal(major(state->st_rdev)) ? CC_OUTPUT_TERMINAL : -1;
     if (S_ISFIFO(state->st_mode)) /* a pipe that the program made leads to itself */
         return state->st_dev != pipes || same(state, &standard[0]) ? CC_OUTPUT_PIPE : -1;
-    if (S_ISSOCK(state->st_mode)) {
-        int domain = 0;
-        socklen_t size = sizeof domain;
-        getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
-        for (uint32_t i = 0; i < PAIRS && i < pair_count; i++)
-            if (pairs[i] == state->st_ino)
-                return -1;
-        return domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX ? CC_OUTPUT_SOCKET : -1;
-    }
+    if (S_ISSOCK(state->st_mode))
+        return leads_outside(fd, state) ? CC_OUTPUT_SOCKET : -1;
     return -1;
 }
 

@@ -326,6 +326,18 @@ static int by_code(const void *one, const void *other)
     return (left > right) - (left < right);
 }
 
+static void add_entry(struct frame_entries *entries, size_t *room, struct frame_entry entry)
+{
+    if (entries->count == *room) {
+        *room = *room ? 2 * *room : 256;
+        struct frame_entry *wider = realloc(entries->own, *room * sizeof *wider);
+        if (!wider)
+            die("no memory");
+        entries->own = wider;
+    }
+    entries->own[entries->count++] = entry;
+}
+
 /* The entries of .eh_frame, read from its start to its end. */
 static void scan(struct tracee *thread, uint64_t start, uint64_t size, struct frame_entries *entries)
 {
@@ -349,14 +361,7 @@ static void scan(struct tracee *thread, uint64_t start, uint64_t size, struct fr
         uint64_t code = pointer(&body, common.encoding, entry + 8);
         if (body.bad)
             break;
-        if (entries->count == most) {
-            most = most ? 2 * most : 256;
-            struct frame_entry *wider = realloc(entries->own, most * sizeof *wider);
-            if (!wider)
-                die("no memory");
-            entries->own = wider;
-        }
-        entries->own[entries->count++] = (struct frame_entry){code, entry};
+        add_entry(entries, &most, (struct frame_entry){code, entry});
     }
     free(room);
     if (entries->count)
