@@ -94,6 +94,35 @@ class Abandoned(Exception):
     """Whoever asked for the run is gone; the check has been ended."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Order:
+    """One run as it was asked for."""
+
+    program: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    acked: Acked | None
+    limit_s: float
+    streams: dict[int, _Capture]  # of what it writes, by the descriptor that we read it from
+
+
+@dataclass(slots=True)
+class _Underway:
+    """A run that has begun: as a child of its own, or as a copy of a process that waits, which it may also become."""
+
+    pid: int
+    pidfd: int
+    offer: Offer | None  # to wait in crashcheck_ready(), if it was made one
+    forked: bool
+    refused: str = ""
+
+    def go_on_as(self, pid: int) -> None:
+        """Go on as a copy, of this process."""
+        self.pid, self.forked = pid, True
+        os.close(self.pidfd)
+        self.pidfd = os.pidfd_open(pid)
+
+
 class Runner:
     """Runs commands one after another in this process, which becomes a child subreaper.
 
@@ -148,20 +177,14 @@ class Runner:
         `acked`: what of `argv` such a process need not have in common with this run.
         """
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
-        streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
-        if self.limits.apart:
-            streams[self._read_errors] = _Capture(kept if "stderr" in self.limits.outputs else _ERRORS_KEPT)
-        files = {name: name.replace("{pool}", pool, 1) for name in self.limits.outputs if descriptor(name) is None}
-        for path in files.values():
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        started = time.monotonic()
+        streams, files = self._streams(kept), self._output_files(pool)
         limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
+        order = _Order(program, argv, env, acked, limit_s, streams)
         follower = self._follower if followed else None
         waiting = self._waiting if forks else None
         offer: Offer | None = None
-        refused = ""
-        pid = self._forked(waiting, argv, env, acked, streams, limit_s)
+        started = time.monotonic()
+        pid = self._forked(waiting, order)
         forked = bool(pid)
         if not forked:
             started = time.monotonic()  # again, in case that there was one, which did not answer
@@ -171,27 +194,14 @@ class Runner:
                 # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
                 _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
                 _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
-        deadline = started + limit_s
-        pidfd = os.pidfd_open(pid)
+        run = _Underway(pid, os.pidfd_open(pid), offer, forked)
         try:
-            reason = self._wait(pidfd, abandon_fd, streams, deadline, offer)
-            while reason == "ready":
-                assert offer is not None
-                assert waiting is not None
-                answer = self._answered(offer, waiting, pid, argv, env, acked, streams, limit_s)
-                if isinstance(answer, int):
-                    pid, forked = answer, True
-                    os.close(pidfd)
-                    pidfd = os.pidfd_open(pid)
-                elif answer:
-                    refused = answer
-                    waiting.refuse()
-                reason = self._wait(pidfd, abandon_fd, streams, deadline, None if forked or not answer else offer)
+            reason = self._wait_through_ready(run, waiting, order, abandon_fd, started + limit_s)
         finally:
             if offer is not None:
-                offer.close(accepted=forked)
-            status, usage = end_all(pid, self._spared)
-            os.close(pidfd)
+                offer.close(accepted=run.forked)
+            status, usage = end_all(run.pid, self._spared)
+            os.close(run.pidfd)
             if waiting is not None:
                 waiting.prune(self._spared)
         if follower is not None and follower.error:
@@ -204,10 +214,6 @@ class Runner:
         limit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
         output = streams[self._read]
         errors = streams[self._read_errors].bytes()[-_ERRORS_KEPT:] if self.limits.apart else b""
-        captures = [
-            _file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
-            for name in (self.limits.outputs if self.limits.outputs != ("stdout",) else ())
-        ]
         return Ended(
             status,
             reason == "time",
@@ -218,11 +224,59 @@ class Runner:
             output.digest(),
             errors,
             output.total,
-            compared=tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures),
+            compared=self._compared(streams, files, kept),
             inputs=None if follower is None else follower.inputs(),
-            forked=forked,
-            refused=refused,
+            forked=run.forked,
+            refused=run.refused,
         )
+
+    def _streams(self, kept: int) -> dict[int, _Capture]:
+        """What a run writes to its descriptors, by those that we read it from; so much of each is kept."""
+        streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
+        if self.limits.apart:
+            streams[self._read_errors] = _Capture(kept if "stderr" in self.limits.outputs else _ERRORS_KEPT)
+        return streams
+
+    def _output_files(self, pool: str) -> dict[str, str]:
+        """The paths of the outputs that are files; what earlier runs wrote to them is removed."""
+        files = {name: name.replace("{pool}", pool, 1) for name in self.limits.outputs if descriptor(name) is None}
+        for path in files.values():
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        return files
+
+    def _compared(self, streams: Mapping[int, _Capture], files: Mapping[str, str], kept: int) -> tuple[Output, ...]:
+        """The outputs that an oracle compares, if that is not standard output alone."""
+        if self.limits.outputs == ("stdout",):
+            return ()
+        captures = (
+            _file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
+            for name in self.limits.outputs
+        )
+        return tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures)
+
+    def _wait_through_ready(
+        self,
+        run: _Underway,
+        waiting: WaitingProcesses | None,
+        order: _Order,
+        abandon_fd: int | None,
+        deadline: float,
+    ) -> str:
+        """Wait for the end of a run, as `_wait`. Where it waits in crashcheck_ready(), it goes on as a copy."""
+        offer = run.offer
+        while (reason := self._wait(run.pidfd, abandon_fd, order.streams, deadline, offer)) == "ready":
+            assert offer is not None
+            assert waiting is not None
+            answer = self._answered(offer, waiting, run.pid, order)
+            if isinstance(answer, int):
+                run.go_on_as(answer)
+            elif answer:
+                run.refused = answer
+                waiting.refuse()
+            if run.forked or not answer:
+                offer = None
+        return reason
 
     def follow_by(self, program: Path, folder: Path, work: Path) -> None:
         """From now on, list what followed runs depend on besides `folder`; `work`: where the list is kept."""
@@ -236,44 +290,27 @@ class Runner:
         if own_children() is not None:  # else they could not be distinguished from what a check leaves behind
             self._waiting = WaitingProcesses(root)
 
-    def _forked(
-        self,
-        waiting: WaitingProcesses | None,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        acked: Acked | None,
-        streams: Mapping[int, _Capture],
-        limit_s: float,
-    ) -> int:
+    def _forked(self, waiting: WaitingProcesses | None, order: _Order) -> int:
         """Start a run from a process that waits: its number, 0 if there is none."""
-        one = None if waiting is None else waiting.find(argv, env, acked)
+        one = None if waiting is None else waiting.find(order.argv, order.env, order.acked)
         if waiting is None or one is None:
             return 0
         try:
-            pid = one.fork(limit_s, acked)
+            pid = one.fork(order.limit_s, order.acked)
         except Gone:
             waiting.drop(one, self._spared)
             end_rest(self._spared)  # it may have been copied after all, too late
             return 0
         for fd, data in one.before.items():
-            streams[fd].add(data)
+            order.streams[fd].add(data)
         return pid
 
-    def _answered(
-        self,
-        offer: Offer,
-        waiting: WaitingProcesses,
-        pid: int,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        acked: Acked | None,
-        streams: Mapping[int, _Capture],
-        limit_s: float,
-    ) -> int | str:
+    def _answered(self, offer: Offer, waiting: WaitingProcesses, pid: int, order: _Order) -> int | str:
         """Answer a process in crashcheck_ready(): the number of the run, if it is a copy of that process.
 
         Else why it is not; "" if nobody was there.
         """
+        streams, acked = order.streams, order.acked
         for fd, capture in streams.items():
             _drain(fd, capture)
         outputs = (self._write, self._write_errors, *(write for _, write in self._more.values()))
@@ -284,10 +321,10 @@ class Runner:
             refusal = "the check has printed more than is kept of its output: call it before"
         if not refusal:
             before = {fd: capture.bytes() for fd, capture in streams.items()}
-            words = acked.words if acked is not None and offer.takes_acked else argv
-            one = Waiting(pid, offer.requests, words, env, before, takes_acked=offer.takes_acked)
+            words = acked.words if acked is not None and offer.takes_acked else order.argv
+            one = Waiting(pid, offer.requests, words, order.env, before, takes_acked=offer.takes_acked)
             try:
-                run = one.fork(limit_s, acked)
+                run = one.fork(order.limit_s, acked)
             except Gone as gone:
                 refusal = f"{gone}"
             else:

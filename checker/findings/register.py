@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -271,28 +271,6 @@ class Register:
         nodes, edges = schedule.graph()
         words, place = describe.crash_point(subject, cause)
         location, other = self._locations(cause)
-        notes = []
-        if cause.prefix and not draft.uncertain:
-            known = cause.moment is None or subject.is_known_moment(cause.moment)
-            notes.append(KILL_SHOWS_IT if known else NO_KNOWN_MOMENT)
-        if subject.torn(cause.state):
-            notes.append(NEEDS_HALF_STORE)
-        if not cause.complete:
-            notes.append(CUT_SHORT)
-        if cause.given_up:
-            notes.append(GIVEN_UP)
-        doubted = [other for other in others if other.uncertain and not draft.uncertain]
-        proved = [other for other in others if other not in doubted]
-        covered = [other for other in proved if self._synced(other.cause) == self._synced(cause)]
-        for words_, which in (
-            ("the same fix also fixes", covered),
-            ("other syncs are missing, too", [other for other in proved if other not in covered]),
-            ("probably for the same reason, not proved", doubted),
-        ):
-            also = list(dict.fromkeys(describe.message(subject, other.cause) for other in which))
-            if also:
-                more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
-                notes.append(f"{words_}: {', '.join(also[:_ALSO_SHOWN])}{more}")
         return Finding(
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
             kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
@@ -310,9 +288,37 @@ class Register:
             states=draft.states + sum(other.states for other in others),
             depth=depth,
             uncertain=draft.uncertain,
-            note="; ".join(notes),
+            note="; ".join((*self._caveats(draft), *self._related(draft, others))),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),
         )
+
+    def _caveats(self, draft: DraftFinding) -> Iterator[str]:
+        """What limits a finding."""
+        cause = draft.cause
+        if cause.prefix and not draft.uncertain:
+            known = cause.moment is None or self.subject.is_known_moment(cause.moment)
+            yield KILL_SHOWS_IT if known else NO_KNOWN_MOMENT
+        if self.subject.torn(cause.state):
+            yield NEEDS_HALF_STORE
+        if not cause.complete:
+            yield CUT_SHORT
+        if cause.given_up:
+            yield GIVEN_UP
+
+    def _related(self, draft: DraftFinding, others: list[DraftFinding]) -> Iterator[str]:
+        """The other drafts that are shown with a finding, by what they have in common with it."""
+        doubted = [other for other in others if other.uncertain and not draft.uncertain]
+        proved = [other for other in others if other not in doubted]
+        covered = [other for other in proved if self._synced(other.cause) == self._synced(draft.cause)]
+        for words, which in (
+            ("the same fix also fixes", covered),
+            ("other syncs are missing, too", [other for other in proved if other not in covered]),
+            ("probably for the same reason, not proved", doubted),
+        ):
+            also = list(dict.fromkeys(describe.message(self.subject, other.cause) for other in which))
+            if also:
+                more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
+                yield f"{words}: {', '.join(also[:_ALSO_SHOWN])}{more}"
 
     def _synced(self, cause: Cause) -> frozenset[int]:
         """Files or directories whose sync covers a loss; none where flushes do, or where all is one file."""

@@ -208,16 +208,7 @@ class Schedule:
     def _detail(self, event: int, kind: Kind, offset: int, size: int) -> str:
         row = self._subject.trace.events[event]
         if kind in (Kind.STORE, Kind.WRITE):
-            start = offset - int(row["offset"])
-            shown_size = min(size, _SHOWN_BYTES)
-            data = self._subject.trace.data_range(event, start, shown_size) if 0 <= start < int(row["size"]) else b""
-            shown = data.hex(" ") + (" …" if size > _SHOWN_BYTES else "")
-            here = self._subject.provenance.of(event)
-            name = f"[{offset:#x}]"
-            if here is not None and here.name:
-                name = here.variable or f"{here.expression} {name}"
-            tail = " (non-temporal)" if kind == Kind.STORE and int(row["flags"]) & StoreFlag.NT else ""
-            return f"{name} = {shown}{tail}"
+            return self._stored(event, kind, offset, size)
         if kind == Kind.TRUNCATE:
             return f"size = {offset}"
         if kind in (Kind.CREATE, Kind.UNLINK, Kind.RENAME):
@@ -240,6 +231,19 @@ class Schedule:
         if kind == Kind.MARK_END:
             return f"operation {int(row['aux'])} acknowledged"
         return f"{int(row['offset'])} bytes of output so far"
+
+    def _stored(self, event: int, kind: Kind, offset: int, size: int) -> str:
+        row = self._subject.trace.events[event]
+        start = offset - int(row["offset"])
+        shown_size = min(size, _SHOWN_BYTES)
+        data = self._subject.trace.data_range(event, start, shown_size) if 0 <= start < int(row["size"]) else b""
+        shown = data.hex(" ") + (" …" if size > _SHOWN_BYTES else "")
+        here = self._subject.provenance.of(event)
+        name = f"[{offset:#x}]"
+        if here is not None and here.name:
+            name = here.variable or f"{here.expression} {name}"
+        tail = " (non-temporal)" if kind == Kind.STORE and int(row["flags"]) & StoreFlag.NT else ""
+        return f"{name} = {shown}{tail}"
 
     def _label(self, piece: int) -> str:
         described = self._subject.graph.piece(piece)

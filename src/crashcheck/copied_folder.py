@@ -85,32 +85,39 @@ class _Folder:
     def change(self) -> None:
         """Files first, each where it is; then names, by way of a folder of our own; then folders."""
         old, new = (paths_by_inode(dict(sorted(inodes.items()))) for inodes in (self._before, self._after))
-        for inode, paths in new.items():
-            if inode in old and stat.S_ISREG(_kind(self._final / paths[0])):
-                self._update(self._folder / old[inode][0], self._first / old[inode][0], self._final / paths[0])
+        for inode in sorted(old.keys() & new.keys()):
+            was, now = old[inode][0], new[inode][0]
+            if stat.S_ISREG(_kind(self._final / now)):
+                self._update(self._folder / was, self._first / was, self._final / now)
         with tempfile.TemporaryDirectory(prefix=".crashcheck-", dir=self._folder) as aside:
             moved = {}
             for inode in sorted(old.keys() | new.keys()):
                 kept = self._set_aside(Path(aside) / str(inode), old.get(inode, []), new.get(inode, []))
                 if kept is not None:
                     moved[inode] = kept
-            for path in sorted(self._before, reverse=True):
-                if stat.S_ISDIR(_kind(self._folder / path)) and not stat.S_ISDIR(_kind(self._final / path)):
-                    with contextlib.suppress(OSError):  # something else may be in it by now
-                        (self._folder / path).rmdir()
-            for path in sorted(self._after):
-                if stat.S_ISDIR(_kind(self._final / path)):
-                    (self._folder / path).mkdir(exist_ok=True)
+            self._change_folders()
             for inode, kept in moved.items():
-                gained = [path for path in new[inode] if self._before.get(path) != inode]
-                for path in gained[:-1]:
-                    again = kept.with_name(f"{kept.name}-again")
-                    os.link(kept, again, follow_symlinks=False)
-                    again.replace(self._folder / path)
-                kept.replace(self._folder / gained[-1])
+                self._give_names(kept, [path for path in new[inode] if self._before.get(path) != inode])
         for path in sorted(self._after, reverse=True):
             if stat.S_ISDIR(_kind(self._final / path)) and self._after[path] != self._before.get(path):
                 self._attributes(self._final / path, self._folder / path)
+
+    def _change_folders(self) -> None:
+        """Remove and make folders, while no file has a name that it gains."""
+        for path in sorted(self._before, reverse=True):
+            if stat.S_ISDIR(_kind(self._folder / path)) and not stat.S_ISDIR(_kind(self._final / path)):
+                with contextlib.suppress(OSError):  # something else may be in it by now
+                    (self._folder / path).rmdir()
+        for path in sorted(self._after):
+            if stat.S_ISDIR(_kind(self._final / path)):
+                (self._folder / path).mkdir(exist_ok=True)
+
+    def _give_names(self, kept: Path, gained: list[str]) -> None:
+        for path in gained[:-1]:
+            again = kept.with_name(f"{kept.name}-again")
+            os.link(kept, again, follow_symlinks=False)
+            again.replace(self._folder / path)
+        kept.replace(self._folder / gained[-1])
 
     def _update(self, target: Path, was: Path, now: Path) -> None:
         """Content, mode and owner of a file that was there at first."""

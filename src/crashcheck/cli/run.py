@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from crashcheck.checker.baseline import Known
     from crashcheck.checker.kept.shards import Share
     from crashcheck.checker.remote.remote_runs import Cluster
-    from crashcheck.checker.results import RunResult
+    from crashcheck.checker.results import Finding, RunResult
+    from crashcheck.pipeline import Ran
     from crashcheck.reports.formats.failure import Failure
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
@@ -185,31 +186,16 @@ def _check_options(args: argparse.Namespace, config: Config) -> None:
 
 
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
-
     from crashcheck import pipeline
     from crashcheck.change import base as change_base
     from crashcheck.change.diff import git_diff
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline
-    from crashcheck.checker.results import StopReason
     from crashcheck.reports.progress import LiveProgress, progress_console
 
     wanted = [parse_format(text) for text in args.format or ()]
     jobs = jobs_of(args)
-    configure = partial(
-        override,
-        model=args.model,
-        tear=args.tear,
-        strategy=args.strategy,
-        deviations=args.deviations,
-        budget=args.budget,
-        states=args.states,
-        explore=False if args.no_explore else None,
-        reuse=_reuse(args),
-        notes=args.notes,
-        fixes=False if args.no_fixes else None,
-        fail_on=args.fail_on,
-    )
+    configure = _overriding(args)
     config = configure(load(args.config))
     on_config(config)
     since = args.base if args.base is not None else args.diff
@@ -254,17 +240,47 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
     write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
     if args.images is not None:
-        from crashcheck.crash_image import write_images
-        from crashcheck.reports.view.text import line
-
-        counting = filter(policy.counts, result.findings)
-        for why in write_images(config, ran.folder, counting, args.images, args.images_mib << 20):
-            console.print(f"crashcheck: no crash image of {line(why)}", markup=False, soft_wrap=True)
+        _write_images(args, config, ran, filter(policy.counts, result.findings), console)
     if updating:
         # After the reports: a finding that nobody was shown must not become a known one.
         assert baseline_path is not None
         assert baseline is not None
         _update_baseline(baseline_path, baseline, ran.result, console)
+    return _exit_code(result)
+
+
+def _overriding(args: argparse.Namespace) -> Callable[[Config], Config]:
+    """A configuration with the options of the command line instead of what it has."""
+    return partial(
+        override,
+        model=args.model,
+        tear=args.tear,
+        strategy=args.strategy,
+        deviations=args.deviations,
+        budget=args.budget,
+        states=args.states,
+        explore=False if args.no_explore else None,
+        reuse=_reuse(args),
+        notes=args.notes,
+        fixes=False if args.no_fixes else None,
+        fail_on=args.fail_on,
+    )
+
+
+def _write_images(
+    args: argparse.Namespace, config: Config, ran: Ran, findings: Iterable[Finding], console: Console
+) -> None:
+    from crashcheck.crash_image import write_images
+    from crashcheck.reports.view.text import line
+
+    for why in write_images(config, ran.folder, findings, args.images, args.images_mib << 20):
+        console.print(f"crashcheck: no crash image of {line(why)}", markup=False, soft_wrap=True)
+
+
+def _exit_code(result: RunResult) -> int:
+    from crashcheck.checker import policy
+    from crashcheck.checker.results import StopReason
+
     if policy.fails(result, result.fail_on):
         return EXIT_FINDINGS
     broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
