@@ -121,6 +121,7 @@ def run_module(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_python_dash_m_is_the_same_command() -> None:
     done = run_module("--version")
     assert (done.returncode, done.stdout) == (0, f"crashcheck {__version__}\n")
+    assert run_module("trace", "dump", "/nowhere").returncode == 2
 
 
 def test_help_does_not_load_llvm() -> None:

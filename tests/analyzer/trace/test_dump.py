@@ -48,6 +48,15 @@ def test_a_line_describes_what_an_event_did(tmp_path: Path) -> None:
     ]
 
 
+def test_of_several_processes_each_event_names_its_own(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t")
+    t.file("a", 4096)
+    t.store("a", 0, 1, 7)
+    with t.thread(1, pid=101):
+        t.store("a", 1, 1, 7)
+    assert [line.split()[1] for line in lines(t.trace()) if "store" in line] == ["T1/100", "T1/101"]
+
+
 def test_reads_are_listed_on_demand_before_the_event_that_follows(tmp_path: Path) -> None:
     t = TraceBuilder(tmp_path / "t")
     t.file("a", 4096)
