@@ -22,7 +22,9 @@ from crashcheck.analyzer.trace.reader import read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
 from support.fuzzing import Edits, WholeFile, changed, changes, fuzzed, must_take
-from support.parsers import FACTS, PARSERS, run_of_stores
+from support.parsers import PARSERS
+from support.parsers.compiled import FACTS
+from support.parsers.recorded import run_of_stores
 
 
 @pytest.fixture(scope="module")

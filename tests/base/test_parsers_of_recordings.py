@@ -18,7 +18,7 @@ from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import Kind
 from support.fuzzing import WholeFile, fuzzed, must_take
-from support.parsers import run_of_calls
+from support.parsers.recorded import run_of_calls
 from support.tracing import CallsBuilder
 
 

@@ -22,7 +22,7 @@ from crashcheck.runtime.build import build_runtime
 from crashcheck.stages.run_summary import _needed
 from support.compilers import plain_clang
 from support.fuzzing import fuzzed, must_take
-from support.parsers import SOURCE
+from support.parsers.written import SOURCE
 
 
 @pytest.fixture(scope="module")
