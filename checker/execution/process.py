@@ -116,8 +116,8 @@ class _Underway:
     forked: bool
     refused: str = ""
 
-    def go_on_as(self, pid: int) -> None:
-        """Go on as a copy, of this process."""
+    def continue_as(self, pid: int) -> None:
+        """Continue as a copy, which is this process."""
         self.pid, self.forked = pid, True
         os.close(self.pidfd)
         self.pidfd = os.pidfd_open(pid)
@@ -263,14 +263,14 @@ class Runner:
         abandon_fd: int | None,
         deadline: float,
     ) -> str:
-        """Wait for the end of a run, as `_wait`. Where it waits in crashcheck_ready(), it goes on as a copy."""
+        """Wait for the end of a run, as `_wait`. Where it waits in crashcheck_ready(), it continues as a copy."""
         offer = run.offer
         while (reason := self._wait(run.pidfd, abandon_fd, order.streams, deadline, offer)) == "ready":
             assert offer is not None
             assert waiting is not None
             answer = self._answered(offer, waiting, run.pid, order)
             if isinstance(answer, int):
-                run.go_on_as(answer)
+                run.continue_as(answer)
             elif answer:
                 run.refused = answer
                 waiting.refuse()
