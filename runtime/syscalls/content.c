@@ -151,7 +151,7 @@ static void record_hole(struct tracee *thread, const struct inode *inode, uint64
     trace_event(thread, hole);
 }
 
-/* Records the bytes of a range, in parts; false if they cannot be had. */
+/* Records the bytes of a range, in parts; false if they cannot be read. */
 static bool record_bytes(struct tracee *thread, uint8_t kind, int fd, const struct inode *inode, uint64_t at, uint64_t stop)
 {
     while (at < stop) {
