@@ -21,12 +21,17 @@ def _data(size: int, value: int) -> bytes:
     return bytes((value + i) % 4 for i in range(size)) if size > 1 else bytes([value % 4])
 
 
-@st.composite
-def _syncs(draw: Any, files: list[str], ranges: list[tuple[int, int]], kinds: list[str]) -> Any:
-    kind = draw(st.sampled_from(kinds))
-    file = None if kind in ("sync", "dirsync") else draw(st.sampled_from(files))
-    offset, size = draw(st.sampled_from(ranges)) if kind in ("msync", "osync", "odsync") else (0, 0)
-    return kind, file, offset, size, draw(st.sampled_from([False, False, False, True]))
+def _syncs(files: list[str], ranges: list[tuple[int, int]], kinds: list[str]) -> Any:
+    file, ranges_ = st.sampled_from(files), st.sampled_from(ranges)
+    failed = st.sampled_from([False, False, False, True])
+    whole, none = st.just((0, 0)), st.none()
+
+    def of(kind: str) -> Any:
+        named = none if kind in ("sync", "dirsync") else file
+        place = ranges_ if kind in ("msync", "osync", "odsync") else whole
+        return st.builds(lambda file, place, failed: (kind, file, *place, failed), named, place, failed)
+
+    return st.one_of(*map(of, kinds))
 
 
 def with_syncs(steps: list[Any]) -> Program:
@@ -78,8 +83,8 @@ def while_named(first: First, program: Program) -> Program:
     return out
 
 
-@st.composite
-def memory_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
+def memory_programs(names: bool = False) -> Any:
+    """Pairs of first contents and a program of stores into them."""
     thread = st.integers(1, 2)
     file = st.sampled_from(["a", "a", "b"])
     offset = st.sampled_from([0, 4, 8, 16, 60, 64, 72])
@@ -113,7 +118,10 @@ def memory_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
     kinds = st.one_of(store, store, store, flush, flush, fence, mark, write, truncate, sync)
     if names:
         kinds = st.one_of(store, store, stores, flush, fence, mark, write, truncate, sync, _names(["a", "b"]))
-    steps = draw(st.lists(kinds, min_size=1, max_size=9))
+    return st.lists(kinds, min_size=1, max_size=9).map(_of_bounded_stores)
+
+
+def _of_bounded_stores(steps: list[Any]) -> tuple[First, Program]:
     program = with_syncs(steps)
     total = 0
     kept: Program = []
@@ -127,8 +135,8 @@ def memory_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
     return first, while_named(first, kept)
 
 
-@st.composite
-def page_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
+def page_programs(names: bool = False) -> Any:
+    """Pairs of first contents and a program of stores and writes into several pages."""
     thread = st.integers(1, 2)
     file = st.sampled_from(["a", "a", "n"])
     offset = st.sampled_from([0, 8, 510, 4090, 4096, 8192, 12280])
@@ -154,8 +162,10 @@ def page_programs(draw: Any, names: bool = False) -> tuple[First, Program]:
     kinds = st.one_of(store, store, write, write, truncate, mark, fence, sync, sync)
     if names:
         kinds = st.one_of(kinds, _names(["a", "n"]))
-    steps = draw(st.lists(kinds, min_size=1, max_size=8))
-    new = draw(st.booleans())
+    return st.builds(_of_pages, st.lists(kinds, min_size=1, max_size=8), st.booleans())
+
+
+def _of_pages(steps: list[Any], new: bool) -> tuple[First, Program]:
     first: First = {"a": bytes(range(48, 112)) * 94, "n": None if new else b"~" * 4200}  # printable: a short repr
     program = with_syncs(steps)
     if new:
