@@ -133,8 +133,8 @@ def not_instrumented(
 ) -> tuple[NotInstrumented, ...]:
     """Units, libraries and assembly whose stores were not recorded, in a stable order.
 
-    If bytes changed that the trace does not account for (`unexplained`), programs count, too, except the system's: a
-    shell only starts others.
+    If bytes changed that the trace does not account for (`unexplained`), programs built without crashcheck-cc count,
+    too, except the system's, and the libraries of all of them. Else a shell only starts others, a client only asks.
     """
     unseen = [path for path in facts.without_facts if unexplained and not path.startswith(_SYSTEM)]
     out = [NotInstrumented(SourceTree(folder).relative(path), _UNSEEN) for path in unseen]
@@ -143,7 +143,8 @@ def not_instrumented(
         for item in unit.not_understood:
             place = f"{item.position.file}:{item.position.line}"
             out.append(NotInstrumented(unit.source, f"{item.text.strip()} at {place} may write memory unseen"))
-    for library in sorted({name for path in modules(trace, command, folder) for name in _needed(path)}):
+    programs = [path for path in modules(trace, command, folder) if unexplained or path not in facts.without_facts]
+    for library in sorted({name for path in programs for name in _needed(path)}):
         if not library.startswith(_KNOWN_LIBRARIES) and not _has_facts(library, facts, trace):
             out.append(NotInstrumented(library, _UNSEEN))
     return tuple(dict.fromkeys(sorted(out, key=lambda item: (item.unit, item.what))))
