@@ -13,7 +13,7 @@ import pytest
 from crashcheck.cli.report import write_reports
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
-from support.report_runs import LEVEL_HASH, ONE
+from support.reports.runs import LEVEL_HASH, ONE
 
 
 @pytest.fixture

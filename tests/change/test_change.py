@@ -11,7 +11,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts, Site, SourcePosition
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Removal, parse
 from crashcheck.checker.results import ScheduleStep
-from support.report_runs import LEVEL_HASH, VALID, VALUE, at, step
+from support.reports.runs import LEVEL_HASH, VALID, VALUE, at, step
 
 HELPER = "src/pm.h"
 DELETED = f"--- a/{HELPER}\n+++ b/{HELPER}\n@@ -3,3 +3,2 @@\n {{\n     flush(at);\n-    fence();\n"

@@ -33,7 +33,7 @@ from crashcheck.checker.policy import (
 from crashcheck.checker.results import HALF_STORE, FailOn, Finding, RunResult, StopReason
 from crashcheck.config import load
 from crashcheck.errors import CrashcheckError
-from support.report_runs import ALL, LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
+from support.reports.runs import ALL, LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
 
 HASH = replace(LEVEL_HASH, id="a1", likenesses=("text-1", "name-1"))
 PAGES = replace(LMDB, id="b2", likenesses=("text-2", "name-2"))

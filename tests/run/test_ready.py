@@ -14,7 +14,7 @@ from crashcheck.runtime.build import INCLUDE
 from support import compilers
 from support.command_line import run_crashcheck
 from support.examples import BuiltExamples
-from support.timeless import timeless_report
+from support.reports.timeless import timeless_report
 
 _BEFORE = r"""
 #include <crashcheck.h>

@@ -10,7 +10,7 @@ import pytest
 
 from support.command_line import run_crashcheck
 from support.examples import BuiltExamples
-from support.timeless import timeless_report
+from support.reports.timeless import timeless_report
 
 EXAMPLE = "btree-split"
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -8,7 +8,6 @@ from crashcheck.checker import policy
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import NEEDS_HALF_STORE, Register
 from crashcheck.checker.results import Kind, Outcome, Verdict
-from support import report_runs
 from support.checked_worlds import (
     VALID,
     VALUE,
@@ -16,6 +15,7 @@ from support.checked_worlds import (
     only,
     persist,
 )
+from support.reports import runs as report_runs
 from support.tracing import TraceBuilder
 
 

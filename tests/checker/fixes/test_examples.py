@@ -23,8 +23,8 @@ from crashcheck.stages import strategy_setup
 from support.command_line import run_crashcheck
 from support.compilers import needs_libpmem
 from support.paths import EXAMPLES
-from support.report_runs import LEVEL_HASH
-from support.suggestions import accept, suggested
+from support.reports.runs import LEVEL_HASH
+from support.reports.suggestions import accept, suggested
 
 # Each planted bug of kind ordering or unpersisted, and what its edit adds.
 MENDED = {

@@ -15,7 +15,7 @@ from crashcheck.checker.results import Finding, RunResult
 from crashcheck.reports.formats import json_report
 from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
-from support.suggestions import accept, suggested
+from support.reports.suggestions import accept, suggested
 
 # Operations, and states to execute, until a bug is found: nearly all are in the first. A search after an edit is no
 # longer than the one before, or it would show other bugs that were there already.

@@ -14,7 +14,7 @@ from crashcheck.checker.kept.store import KeptImages
 from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.stages import kept_run
 from crashcheck.stages.kept_run import Kept, KeptRun
-from support.report_runs import FULL, LEVEL_HASH, LMDB
+from support.reports.runs import FULL, LEVEL_HASH, LMDB
 
 SOURCES, REMARKS = ("table.c",), ("crashcheck: a remark",)
 

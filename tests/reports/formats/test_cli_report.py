@@ -13,7 +13,7 @@ import pytest
 from crashcheck.cli.report import FORMATS
 from crashcheck.reports.formats import json_report
 from support.command_line import run_crashcheck
-from support.report_runs import FULL, LEVEL_HASH_C, ONE, hostile
+from support.reports.runs import FULL, LEVEL_HASH_C, ONE, hostile
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 from crashcheck.checker.results import Base, RunResult
 from crashcheck.reports.formats import html
 from crashcheck.reports.view.run_view import build_view
-from support import golden
 from support.browser import Browser
-from support.report_runs import CLEAN, FULL, LEVEL_HASH, ONE, SOURCES, hostile, long_names, many
+from support.reports import golden
+from support.reports.runs import CLEAN, FULL, LEVEL_HASH, ONE, SOURCES, hostile, long_names, many
 
 DRAWN = replace(
     FULL,

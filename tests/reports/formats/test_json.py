@@ -11,31 +11,31 @@ from jsonschema import Draft202012Validator
 
 from crashcheck.checker.results import RunResult
 from crashcheck.reports.formats import json_report
-from support import golden, report_schema
-from support.report_runs import CLEAN, FULL, ONE, SOME, hostile, many, run
+from support.reports import golden, schema
+from support.reports.runs import CLEAN, FULL, ONE, SOME, hostile, many, run
 
 
 def validate(text: str) -> None:
-    Draft202012Validator(report_schema.published(), format_checker=Draft202012Validator.FORMAT_CHECKER).validate(
+    Draft202012Validator(schema.published(), format_checker=Draft202012Validator.FORMAT_CHECKER).validate(
         json.loads(text)
     )
 
 
 def test_the_published_schema_is_the_one_of_the_dataclasses() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
-        report_schema.PATH.write_text(report_schema.generated(), encoding="utf-8")
-    assert report_schema.PATH.read_text("utf-8") == report_schema.generated()
+        schema.PATH.write_text(schema.generated(), encoding="utf-8")
+    assert schema.PATH.read_text("utf-8") == schema.generated()
 
 
 def test_the_schema_describes_what_each_field_means() -> None:
-    schema = report_schema.published()
-    parts = {"Document": schema, **schema["$defs"]}
+    whole = schema.published()
+    parts = {"Document": whole, **whole["$defs"]}
     fields = {(name, field): of for name, part in parts.items() for field, of in part.get("properties", {}).items()}
     assert [name for name, of in fields.items() if not of.get("description")] == []
 
 
 def test_the_schema_is_itself_valid() -> None:
-    Draft202012Validator.check_schema(report_schema.published())
+    Draft202012Validator.check_schema(schema.published())
 
 
 @pytest.mark.parametrize("result", [CLEAN, ONE, FULL, many(100)], ids=["none", "one", "full", "hundred"])
@@ -52,7 +52,7 @@ def test_hostile_text_is_bounded_and_leaves_valid_utf8() -> None:
 def test_the_schema_describes_every_field_that_is_written() -> None:
     """`additionalProperties` is open for newer versions, so a field without a description must fail here."""
     strict = json.loads(
-        json.dumps(report_schema.published()).replace('"additionalProperties": true', '"additionalProperties": false')
+        json.dumps(schema.published()).replace('"additionalProperties": true', '"additionalProperties": false')
     )
     Draft202012Validator({key: value for key, value in strict.items() if key != "$id"}).validate(
         json_report.document(FULL)
@@ -74,7 +74,7 @@ def test_a_document_that_breaks_the_contract_is_refused(path: tuple[str, ...], v
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    assert not Draft202012Validator(report_schema.published()).is_valid(broken)
+    assert not Draft202012Validator(schema.published()).is_valid(broken)
 
 
 def test_a_count_of_ten_to_the_three_hundred_survives() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from crashcheck.checker.results import Edit, Fix, Note, RunResult
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
-from support.report_runs import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run
+from support.reports.runs import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run
 
 ROLES = replace(
     LEVEL_HASH,

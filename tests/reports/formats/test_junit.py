@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.reports.formats import junit
 from crashcheck.reports.view.run_view import build_view
-from support import golden
-from support.report_runs import ALL, CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, UNCERTAIN, hostile, many, run
+from support.reports import golden
+from support.reports.runs import ALL, CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, UNCERTAIN, hostile, many, run
 
 
 def parsed(result: RunResult) -> ET.Element:

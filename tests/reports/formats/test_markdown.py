@@ -15,8 +15,8 @@ from crashcheck.checker.results import Base, Edit, Finding, Fix, RunResult
 from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.formats.markdown import COMMENT, SUMMARY, Limit
 from crashcheck.reports.view.run_view import build_view
-from support import golden
-from support.report_runs import (
+from support.reports import golden
+from support.reports.runs import (
     CLEAN,
     FIXED,
     FULL,

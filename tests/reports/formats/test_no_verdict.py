@@ -11,7 +11,7 @@ from crashcheck.checker.results import TO_SETTLE, FailOn, RunResult, StopReason
 from crashcheck.reports.formats import html, json_report, junit, markdown, sarif, terminal
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.run_view import build_view
-from support.report_runs import ALL, UNCERTAIN, run
+from support.reports.runs import ALL, UNCERTAIN, run
 
 UNPROVED = run(uncertain=(replace(UNCERTAIN, uncertain=f"it is so{TO_SETTLE}build z with crashcheck-cc"),))
 NOTHING = run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS)

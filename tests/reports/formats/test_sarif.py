@@ -17,8 +17,8 @@ from crashcheck.checker.results import Frame, RunResult, StopReason
 from crashcheck.reports.formats import sarif
 from crashcheck.reports.formats.sarif import line_hashes
 from crashcheck.reports.view.run_view import build_view
-from support import golden
-from support.report_runs import (
+from support.reports import golden
+from support.reports.runs import (
     CLEAN,
     FIXED,
     FULL,

@@ -19,7 +19,7 @@ from crashcheck.checker.results import RunResult
 from crashcheck.reports.formats import sarif
 from crashcheck.reports.formats.sarif import line_hashes
 from crashcheck.reports.view.run_view import build_view
-from support.report_runs import CLEAN, FULL, KILLED, LEVEL_HASH_C, hostile, many, run
+from support.reports.runs import CLEAN, FULL, KILLED, LEVEL_HASH_C, hostile, many, run
 
 pytestmark = pytest.mark.slow
 

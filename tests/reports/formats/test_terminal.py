@@ -16,8 +16,8 @@ from crashcheck.config import BudgetConfig
 from crashcheck.reports.formats.terminal import print_report, render
 from crashcheck.reports.progress import LiveProgress, log_line, progress_console, status_line, time_left
 from crashcheck.reports.view.run_view import build_view
-from support import golden
-from support.report_runs import CLEAN, FULL, ONE, SOURCES, hostile, many
+from support.reports import golden
+from support.reports.runs import CLEAN, FULL, ONE, SOURCES, hostile, many
 
 
 @pytest.mark.parametrize(("name", "result"), [("clean", CLEAN), ("one", ONE), ("full", FULL)])

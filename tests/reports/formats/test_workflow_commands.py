@@ -13,8 +13,8 @@ from crashcheck.checker.results import RunResult
 from crashcheck.reports.formats import workflow_commands
 from crashcheck.reports.github.annotations import remarks, suppressed
 from crashcheck.reports.view.run_view import build_view
-from support import golden
-from support.report_runs import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, UNCERTAIN, hostile, many, run
+from support.reports import golden
+from support.reports.runs import CLEAN, FIXED, FULL, LEVEL_HASH, LMDB, ONE, RECORD, UNCERTAIN, hostile, many, run
 
 
 def rendered(result: RunResult, diff: Diff | None = None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from crashcheck.change.diff import Diff, FileDiff
 from crashcheck.checker.results import RESTORE, Edit, Fix, Frame
 from crashcheck.reports.github.annotations import place
-from support.report_runs import KILLED, LEVEL_HASH, RECORD, VALID
+from support.reports.runs import KILLED, LEVEL_HASH, RECORD, VALID
 
 FILE = "src/level_hash.c"
 

@@ -19,8 +19,8 @@ from crashcheck.reports.formats import json_report
 from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.formats.failure import render as render_failure
 from support.github.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
-from support.report_runs import ALL as ALL_STATES
-from support.report_runs import LEVEL_HASH, UNCERTAIN, run
+from support.reports.runs import ALL as ALL_STATES
+from support.reports.runs import LEVEL_HASH, UNCERTAIN, run
 
 PATCH = """@@ -7,4 +7,4 @@
      entry->key = key;

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from crashcheck.checker.results import Edit, Finding, Fix
 from crashcheck.reports.github.comment import Job, ReviewComment, marker, suggestions
-from support.report_runs import LEVEL_HASH, run
+from support.reports.runs import LEVEL_HASH, run
 
 MARK = marker("review", Job("crashcheck.toml", "px86"))
 FILE = "src/level_hash.c"

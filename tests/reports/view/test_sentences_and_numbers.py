@@ -11,7 +11,7 @@ from crashcheck.checker.results import TO_SETTLE, Base, StateCounts, StopReason
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.text import block, line, shorten
-from support.report_runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, UNCERTAIN, run
+from support.reports.runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, UNCERTAIN, run
 
 
 @pytest.mark.parametrize(

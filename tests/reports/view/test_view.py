@@ -12,7 +12,7 @@ from crashcheck.reports.view.diagrams import graph_picture, schedule_picture
 from crashcheck.reports.view.excerpts import read_sources
 from crashcheck.reports.view.failing_behaviour import GraphView, NodeView
 from crashcheck.reports.view.run_view import build_view
-from support.report_runs import (
+from support.reports.runs import (
     CLEAN,
     FULL,
     GROUP,

@@ -27,7 +27,7 @@ from crashcheck.runtime.exploration import End, Explored
 from crashcheck.stages import kept_run
 from support.parsers.parser import Parser, attempt, of_bytes, of_text
 from support.parsers.written import EDIT
-from support.report_runs import FULL
+from support.reports.runs import FULL
 
 BASELINE = baseline.write_baseline([baseline.Known("3f9a0c12be77", ("a", "b"), "ordering", "message", "note")]).encode()
 REPORT = json_report.render(FULL).encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crashcheck.checker.results import Finding
 from crashcheck.reports.github.comment import Job, ReviewComment, marker, suggestions
-from support.report_runs import run
+from support.reports.runs import run
 
 _MARK = marker("review", Job("crashcheck.toml", "px86"))
 _BLOCK = re.compile(r"^(`{3,})suggestion\n(.*)\n\1\Z", re.DOTALL | re.MULTILINE)
