@@ -23,7 +23,7 @@ _HOME = Path(__file__).resolve().parent
 INCLUDE = _HOME / "include"
 SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
 SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its own
-INPUTS = _HOME / "inputs" / "inputs.c"  # lists what a check depends on: a program of its own
+INPUTS = _HOME / "inputs"  # lists what a check depends on: a program of its own
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -87,6 +87,11 @@ def syscalls_sources() -> list[Path]:
     return sorted(SYSCALLS.glob("*.c"))
 
 
+def inputs_sources() -> list[Path]:
+    """Return the C files of the program that lists what a check depends on, sorted."""
+    return sorted(INPUTS.glob("*.c"))
+
+
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compile the recorder unless the cache has it, and return where it is.
 
@@ -125,7 +130,7 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [recipe, *sources, *syscalls_sources(), INPUTS, *sorted(INCLUDE.rglob("*.h"))]:
+    for source in [recipe, *sources, *syscalls_sources(), *inputs_sources(), *sorted(INCLUDE.rglob("*.h"))]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -182,7 +187,7 @@ def _mentions_shared(source: Path, seen: set[Path]) -> bool:
 
 def _link_inputs(command: Sequence[str], program: Path) -> None:
     """Statically where libc can be linked so: each check that is followed begins as a copy of this program."""
-    call = [*command, *SYSCALLS_FLAGS, "-o", str(program), str(INPUTS)]
+    call = [*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(program), *map(str, inputs_sources())]
     try:
         _run([*call, "-static"])
     except CrashcheckError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from signal import Signals
 
 _LIST_BYTES = 1 << 18
-_HEADER = struct.Struct("<IIi")  # runtime/inputs/inputs.c, `struct list`
+_HEADER = struct.Struct("<IIi")  # runtime/include/inputs/inputs.h, `struct list`
 _NUMBER = struct.Struct("<I")
 _PID = struct.Struct("<i")
 _EXPLORER = b"o/proc/self/pagemap"  # what runtime/explorer reads in a check, to find changed memory
