@@ -15,7 +15,8 @@ from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA
 from support.random_programs import with_syncs
-from support.reference import PAGE, First, Order, Program, eadr_order, page_cache_order, pieces, px86_order
+from support.reference import PAGE, First, Order, Program, eadr_order, pieces, px86_order
+from support.reference_page_cache import page_cache_order
 from support.worlds import record
 
 Byte = tuple[int, str, int]  # event, file, offset

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import StateSpace
-from support import reference
+from support import reference, reference_page_cache
 from support.random_programs import SETTINGS, memory_programs, page_programs, with_syncs
 from support.reference import First, Program
 from support.worlds import World, apply, deviation, explore, explored, frozen, record
@@ -65,7 +65,7 @@ def same_states(case: tuple[First, Program], model: str) -> None:
 def same_states_of_pages(case: tuple[First, Program], tear: int, files: str) -> None:
     first, program = case
     with tempfile.TemporaryDirectory() as folder:
-        expected = reference.page_cache(first, program, tear, files == "posix", limit=600)
+        expected = reference_page_cache.page_cache(first, program, tear, files == "posix", limit=600)
         assume(expected is not None)
         trace, options = record(Path(folder), first, program).trace(), Options(tear, files)
         # One example may have 131,076 states that leave four images (what a removed file held): that takes minutes.
@@ -117,7 +117,7 @@ def test_a_mapped_log_that_grows_and_is_cut_again_keeps_every_record(tmp_path: P
     first: First = {"a": b"\7" * first_end}
     program = with_syncs(steps)
     world = explore(tmp_path, first, program, "page-cache")
-    assert world.distinct == reference.page_cache(first, program, 0, False)
+    assert world.distinct == reference_page_cache.page_cache(first, program, 0, False)
     check_laws(world)
 
 
