@@ -42,15 +42,7 @@ def main() -> int:
     fresh = not (args.page or args.part)
     report = _known(args.operations, args.states) if fresh else page.read(PAGE.with_suffix(".json"))
     if fresh:
-        known = {(one.program, one.bug): one for one in report.bugs}
-        for bug in planted():
-            wanted = (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
-            if wanted and (args.again or (bug.program, bug.number) not in known):
-                with page.timing(report.machine):
-                    known[bug.program, bug.number] = measure(bug, args.operations, args.states)
-                _show(known[bug.program, bug.number])
-                report.bugs = [known[key] for key in sorted(known)]
-                _keep(report)
+        _measure_bugs(report, args)
         _keep(report, PAGE.with_suffix(".json"))
     whole = fresh and not (args.program or args.bug)
     try:
@@ -61,6 +53,19 @@ def main() -> int:
         page.write(report, parts.read(PARTS_FILE), PAGE)
     print(f"Written to {PAGE}.")
     return 0
+
+
+def _measure_bugs(report: page.Report, args: argparse.Namespace) -> None:
+    """Measure the planted bugs that are asked for and not known; what is known is kept after each."""
+    known = {(one.program, one.bug): one for one in report.bugs}
+    for bug in planted():
+        wanted = (not args.program or bug.program in args.program) and (not args.bug or bug.number in args.bug)
+        if wanted and (args.again or (bug.program, bug.number) not in known):
+            with page.timing(report.machine):
+                known[bug.program, bug.number] = measure(bug, args.operations, args.states)
+            _show(known[bug.program, bug.number])
+            report.bugs = [known[key] for key in sorted(known)]
+            _keep(report)
 
 
 def _measure_part(part: parts.Part[Any]) -> None:

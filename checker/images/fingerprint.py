@@ -158,12 +158,17 @@ class Fingerprints:
             event = int(self.space.points.event[point])
             known = [table.full(event) if full else table.durable(event) for table in self.files]
             if not all(row.plain for row in known):
-                state = CrashState(point, full, ())
-                pending: dict[int, list[int]] = {}
-                for id_ in self.space.pending(point) if full else ():
-                    pending.setdefault(int(self.graph.file[id_]), []).append(id_)
-                for at, table in enumerate(self.files):
-                    if not known[at].plain:
-                        known[at] = table.exact(state, pending.get(table.number, []))
+                known = self._exact(point, full, known)
             self._points[point, full] = known
         return known
+
+    def _exact(self, point: int, full: bool, rows: list[Row]) -> list[Row]:
+        """The rows of an image, of which some hide something."""
+        state = CrashState(point, full, ())
+        pending: dict[int, list[int]] = {}
+        for id_ in self.space.pending(point) if full else ():
+            pending.setdefault(int(self.graph.file[id_]), []).append(id_)
+        return [
+            row if row.plain else table.exact(state, pending.get(table.number, []))
+            for table, row in zip(self.files, rows, strict=True)
+        ]

@@ -109,19 +109,21 @@ def _choices(
         earlier = with_new[:rank]
         if lost and rank > d:
             return
-        bound: list[Options] = []
-        for j in earlier:
-            bound.append(
-                partial(_lost_all_new, ideals[j], news[j], since, inside)
-                if lost
-                else partial(_kept_no_new, ideals[j], since, inside)
-            )
-        own = _lost_not_all_new if lost else _kept_some_new
-        bound.append(partial(own, graph, ideals[at], news[at], since, inside))
+        own: Options = partial(
+            _lost_not_all_new if lost else _kept_some_new, graph, ideals[at], news[at], since, inside
+        )
+        bound = [*(_without_new(ideals[j], news[j], since, lost=lost, inside=inside) for j in earlier), own]
         rest = [factor for j, factor in enumerate(ideals) if j != at and j not in earlier]
         for cuts, ids, cut_inside in _bound(bound, 0, d):
             for others, others_inside in _free(rest, d - cuts, lost=lost, inside=inside, done=cut_inside > 0):
                 yield ids + others, cut_inside + others_inside
+
+
+def _without_new(factor: Ideals, new: Ids, since: int, *, lost: bool, inside: bool) -> Options:
+    """The choices of a granule that keep no new piece."""
+    if lost:
+        return partial(_lost_all_new, factor, new, since, inside)
+    return partial(_kept_no_new, factor, since, inside)
 
 
 def _bound(options: Sequence[Options], at: int, most: int) -> Iterator[Option]:

@@ -333,22 +333,27 @@ class Client:
                 return call()
             except GithubException as error:
                 words = f"could not {what}: HTTP {error.status}: {_said(error)}"
-                limit = _rate_limit(error)
-                if limit is not None:
-                    self._limits_s += limit
-                    if self._limits_s > RATE_LIMIT_WAIT_S:
-                        raise Refused("limited", f"{words} (GitHub's rate limit; over in {limit:.0f} s)") from error
-                    wait = max(wait, limit)
-                elif error.status == 401:
-                    raise Refused("unauthorized", f"{words} (the token is wrong or has expired)") from error
-                elif error.status in (403, 404):
-                    raise Refused("forbidden", words) from error
-                elif error.status < 500:
-                    raise Refused("invalid", words) from error
+                wait = max(wait, self._limit_after(error, words))
             except (requests.RequestException, AssertionError, TypeError, ValueError, KeyError) as error:
                 # PyGithub asserts what it gets: an answer that is no JSON, or of another form, is GitHub's failure.
                 words = f"could not {what}: {type(error).__name__}: {_short(str(error))}"
         raise Refused("unavailable", f"{words} (tried {ATTEMPTS} times)")
+
+    def _limit_after(self, error: GithubException, words: str) -> float:
+        """The seconds that GitHub's rate limit asks for, 0 for none; Refused where no further attempt helps."""
+        limit = _rate_limit(error)
+        if limit is not None:
+            self._limits_s += limit
+            if self._limits_s > RATE_LIMIT_WAIT_S:
+                raise Refused("limited", f"{words} (GitHub's rate limit; over in {limit:.0f} s)") from error
+            return limit
+        if error.status == 401:
+            raise Refused("unauthorized", f"{words} (the token is wrong or has expired)") from error
+        if error.status in (403, 404):
+            raise Refused("forbidden", words) from error
+        if error.status < 500:
+            raise Refused("invalid", words) from error
+        return 0.0
 
 
 def run_mark(run: tuple[int, int]) -> str:
