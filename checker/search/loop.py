@@ -174,7 +174,8 @@ class Loop(Generic[C, R]):
 
     def _execute(self, candidate: Candidate[C], take: Callable[[Candidate[C], R], None]) -> None:
         """Begin to execute a choice, unless it is known already that it will be postponed; take earlier ones."""
-        known = self._may_wait and self._is_put_off(candidate)
+        waits = self._put_off + len(self._waiting) - self._under_way < MOST_PUT_OFF
+        known = waits and self._is_put_off(candidate)
         self._waiting.append(_Execution(candidate, None if known else self._begun(candidate)))
         self._under_way += not known
         while self._under_way > self._ahead or len(self._waiting) > max(_MOST_WAITING, self._ahead):

@@ -12,6 +12,7 @@ import pytest
 
 from crashcheck.checker.budget import Budget, DiskFull, Meter, OutOfTime
 from crashcheck.checker.results import StopReason
+from crashcheck.checker.search import loop as loop_module
 from crashcheck.checker.search.loop import Loop, Stopped
 from crashcheck.checker.search.protocol import Awaited, Candidate
 
@@ -188,6 +189,18 @@ def test_what_is_postponed_depends_on_all_results_before_it_and_on_no_other(ahea
     if states is not None:
         assert (loop.reached.executed, loop.reached.put_off) == (9, 6)
         assert sorted(choice for _, choice in loop.reached.left) == [1, 2, 3, 8, 9, 10, 15]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_what_may_wait_no_more_is_executed_in_its_turn_and_counts_for_the_budget(
+    ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "MOST_PUT_OFF", 2)
+    searched = Integers(list(range(20)))
+    loop = Loop(searched, Meter(Budget(states=6)), ahead=ahead, put_off=lambda candidate: candidate.choice > 2)
+    assert loop.run(searched.take) is StopReason.BUDGET_STATES
+    assert searched.taken == [0, 1, 2, 5, 6, 7]
+    assert loop.reached.put_off == 2
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
