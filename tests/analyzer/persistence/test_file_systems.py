@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.persistence.graph import STALE_BYTE
+from crashcheck.analyzer.persistence.graph import STALE_BYTE, Options
 from crashcheck.checker.states.counting import count_states
-from support.folders import Recorded
-from support.litmus.file_systems import ALL, LITMUS, Litmus
+from support.folders import Folder, Program, Recorded
+from support.litmus.file_systems import ALL, LITMUS, B, Litmus, done
 from support.tracing import CallsBuilder
 
 SEEN = ("ext4", "ext4-strict", "ext4-writeback", "posix")  # a real xfs or btrfs was not examined
@@ -63,3 +63,68 @@ def test_under_writeback_a_new_block_may_hold_old_bytes_unless_it_was_allocated_
     written = b"n" * 100 + bytes(3996)
     blocks = {(folder.get("f") or b"")[4096:] for folder in run.folders()}
     assert blocks == {b"", bytes(4096), written} | (set() if allocated else {stale})
+
+
+O1, N1 = b"o" * B, b"n" * B
+
+
+def in_a_new_directory(t: CallsBuilder) -> None:
+    t.mkdir("d")
+    t.open("d/g")
+    t.fsync("d/g")
+    done(t)
+
+
+def after_a_failed_fsync(t: CallsBuilder) -> None:
+    t.open("g")
+    t.fsync("g", failed=True)
+    done(t)
+
+
+def one_byte_of_a_new_block(t: CallsBuilder) -> None:
+    t.append("f", B, b"n")
+
+
+def a_block(t: CallsBuilder) -> None:
+    t.append("f", B, N1)
+
+
+def beyond_a_hole(t: CallsBuilder) -> None:
+    t.write("f", 2 * B, N1)
+
+
+def written_and_cut(t: CallsBuilder) -> None:
+    t.write("f", 0, N1)
+    t.truncate("f", B)
+
+
+def cut_and_written(t: CallsBuilder) -> None:
+    t.truncate("f", 0)
+    t.write("f", 0, N1)
+
+
+@pytest.mark.parametrize(
+    ("model", "tear", "first", "program", "since", "expected"),
+    [
+        ("btrfs", 0, {}, in_a_new_directory, 1, [{"d": None, "d/g": b""}]),
+        ("ext4", 0, {}, after_a_failed_fsync, 1, [{}, {"g": b""}]),
+        ("btrfs", 0, {}, after_a_failed_fsync, 1, [{}, {"g": b""}]),
+        ("ext4-strict", 0, {"f": O1}, one_byte_of_a_new_block, 0, [{"f": O1}, {"f": O1 + b"n"}]),
+        ("ext4-strict", 512, {"f": O1}, a_block, 0, [{"f": O1}, {"f": O1 + N1}]),
+        ("ext4-strict", 0, {"f": O1}, beyond_a_hole, 0, [{"f": O1}, {"f": O1 + bytes(B)}, {"f": O1 + bytes(B) + N1}]),
+        ("ext4-strict", 0, {"f": O1 * 2}, written_and_cut, 0, [{"f": s + o} for s in (O1, N1) for o in (b"", O1)]),
+        (
+            "ext4-writeback",
+            0,
+            {"f": O1},
+            cut_and_written,
+            0,
+            [{"f": body} for body in (O1, b"", bytes(B), bytes([STALE_BYTE]) * B, N1)],
+        ),
+    ],
+)
+def test_exactly_these_folders_survive(
+    model: str, tear: int, first: Folder, program: Program, since: int, expected: list[Folder], tmp_path: Path
+) -> None:
+    found = Recorded(tmp_path, program, first, model, Options(tear)).folders(since)
+    assert {frozenset(folder.items()) for folder in found} == {frozenset(folder.items()) for folder in expected}

@@ -95,7 +95,9 @@ def test_the_picture_of_a_journal_orders_the_sizes_of_a_file_and_the_changes_of_
 ) -> None:
     t = CallsBuilder(tmp_path / "trace.cct", {"f": b"", "g": first})
     program(t)
-    assert build(t.trace(), "ext4").order()[1] == edges
+    graph = build(t.trace(), "ext4")
+    assert graph.order()[1] == edges
+    assert (graph.old_size[graph.kind != SIZE] == -1).all()
 
 
 def test_each_part_of_an_extension_is_partial_and_nothing_else_is(t: TraceBuilder) -> None:

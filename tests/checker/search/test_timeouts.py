@@ -10,9 +10,9 @@ import pytest
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
-from crashcheck.checker.results import Outcome, StopReason
+from crashcheck.checker.results import Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.search.timeouts import KnownTimeouts, Patience, timeout_for
+from crashcheck.checker.search.timeouts import KnownTimeouts, Patience, raise_timeout, timeout_for
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.strategies import Ranked
@@ -192,3 +192,14 @@ def test_a_state_may_be_given_all_the_time_there_is(hanging: World) -> None:
     assert (hasty.outcome, patient.outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
     assert hasty.seconds >= SHORT_S
     assert patient.seconds >= LONG_S
+
+
+@pytest.mark.parametrize(("short_s", "takes_s", "after_s"), [(2.0, 0.3, 3.0), (2.0, 0.1, 2.0), (None, 9.0, None)])
+def test_a_limit_is_raised_by_a_check_that_takes_long_and_never_lowered(
+    short_s: float | None, takes_s: float, after_s: float | None, tmp_path: Path, clauses: Path
+) -> None:
+    with world_of(tmp_path / "world", clauses, timeout_s=20).executor() as executor:
+        if short_s is not None:
+            executor.set_timeout(short_s)
+        raise_timeout(executor, Verdict(Outcome.PASS, 0, None, "", False, takes_s))
+        assert executor.short_s == after_s

@@ -1,0 +1,69 @@
+"""By what a finding is known again after its lines have moved, or something got another name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.findings.identity import Identities
+from crashcheck.checker.results import Kind, Location
+from support.checked_worlds import FILE_BYTES, VALID, VALUE, World, words
+from support.tracing import TraceBuilder
+
+OTHER = Location("tree.c", 7, 1, "insert", "node.key", (), "node->key = key;")
+
+
+def identities(folder: Path, lost: Location, kept: Location) -> Identities:
+    def script(t: TraceBuilder) -> None:
+        for t.site in (1, 2):
+            t.store("p", 64 * t.site, 8, 1)
+
+    return Identities(World(folder, words("true"), script, sites={1: lost, 2: kept}).subject)
+
+
+@pytest.mark.parametrize("kind", [Kind.ORDERING, Kind.ATOMICITY, Kind.RECOVERY_FAILURE])
+def test_a_finding_is_known_by_its_id_its_texts_and_its_names(kind: Kind, tmp_path: Path) -> None:
+    """It keeps the id where only lines move, one likeness where a name or a text changes, none where a place does."""
+    ids = {}
+    for name, lost, kept in [
+        ("first", VALUE, VALID),
+        ("moved", replace(VALUE, line=99), VALID),
+        ("function renamed", replace(VALUE, function="add"), replace(VALID, function="add")),
+        ("text changed", VALUE, replace(VALID, text="flag = true;")),
+        ("another lost", OTHER, VALID),
+        ("another kept", VALUE, OTHER),
+    ]:
+        known = identities(tmp_path / name, lost, kept)
+        ids[name] = known.stable(kind, 0, 1), known.likenesses(kind, 0, 1)[:2]
+    first, (by_text, by_name) = ids["first"]
+    assert ids["moved"] == ids["first"]
+    renamed, changed = ids["function renamed"], ids["text changed"]
+    assert (renamed[0] == first, renamed[1][0] == by_text, renamed[1][1] == by_name) == (False, True, False)
+    assert (changed[0] == first, changed[1][0] == by_text, changed[1][1] == by_name) == (False, False, True)
+    for name in ("another lost", "another kept"):
+        assert not {first, by_text, by_name} & {ids[name][0], *ids[name][1]}
+
+
+def test_a_section_is_also_known_by_the_id_that_it_had_when_the_check_died_of_it(tmp_path: Path) -> None:
+    known = identities(tmp_path / "world", VALUE, VALID)
+    assert known.stable(Kind.ATOMICITY, 0, 1) == known.stable(Kind.RECOVERY_FAILURE, 0, 1)
+    assert known.likenesses(Kind.ATOMICITY, 0, 1) == known.likenesses(Kind.RECOVERY_FAILURE, 0, 1)
+    counts = [len(set(known.likenesses(kind, 0, 1))) for kind in (Kind.ORDERING, Kind.ATOMICITY)]
+    assert counts == [2, 3]
+
+
+@pytest.mark.parametrize("model", ["px86", "page-cache"])
+def test_an_update_without_a_source_is_known_by_the_place_that_it_changes(model: str, tmp_path: Path) -> None:
+    """All of a wide store is one place; only records that calls append are one place wherever they are."""
+
+    def script(t: TraceBuilder) -> None:
+        t.store("p", 60, 16, bytes(range(16)))
+        t.write("p", FILE_BYTES, b"record")
+
+    world = World(tmp_path / "world", words("true"), script, model=model)
+    places = {Identities(world.subject).stable_place(piece) for piece in range(len(world.graph))}
+    end = str(FILE_BYTES)
+    size = str(FILE_BYTES + 6)
+    assert places == {("offset", "p", "data", "60"), ("offset", "p", "size", size), ("offset", "p", "data", end)}
