@@ -6,7 +6,10 @@
    be at the same place: the updates before and after the moment come from the same sites and stacks, and as many
    operations have begun and ended. The place is first looked for by the number of its event. If other threads did more
    or less by then, it is looked for after as many events of the last update's site as there were in its process.
-3. The check has to fail there as it fails on the replayed files: it ends equally, and shows nothing else.
+3. If that run is nowhere at the place, or the check does not fail there, the workload is recorded with digests of its
+   real files: where one equals that of the replayed files, they were these. So every moment of the run that is at the
+   place can be tried, whatever other threads did meanwhile.
+4. The check has to fail there as it fails on the replayed files: it ends equally, and shows nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.results import TO_SETTLE, Outcome
@@ -50,6 +54,22 @@ ON_REAL_FILES = "the trace is incomplete: on the real files of a second run at t
 WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)
 RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
+_DIGESTED_RUNS = 2  # that are made for all proofs of a search
+_MOMENTS = 4  # of each of them, at which the check is tried
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DigestedRun:
+    """A further recording of the workload, with digests of its real files."""
+
+    subject: Subject
+    digests: Digests
+    write_image: WriteImage
+    stdout: Path  # all that it printed
+    addresses: Path  # where it mapped files
+
+
+RunDigested = Callable[[int], DigestedRun | None]  # by its number, from 0; None: it could not be recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +80,19 @@ class PrefixProof:
     snapshot: Snapshot
     write_image: WriteImage
     run_on_files: RunOnFiles
+    digested: RunDigested | None = None
 
     def missing(self, cause: Cause, folder: Path) -> str:
-        """Why a failing prefix is not proved; empty if it is. `folder` is used for the replayed image."""
+        """Why a failing prefix is not proved; empty if it is. `folder` is used for replayed images."""
         events = self.subject.trace.events
-        moment = cause.moment if cause.moment is not None else len(events)
-        if moment >= len(events):
+        if cause.moment is None or cause.moment >= len(events):
             return NO_SNAPSHOT
-        number = int(events["seq"][moment])
+        why = self._missing_in_copy(cause, cause.moment, folder)
+        return "" if why and self._shown_by_digests(cause, cause.moment, folder) else why
+
+    def _missing_in_copy(self, cause: Cause, moment: int, folder: Path) -> str:
+        """Why the files that a second run had at a moment are no proof; empty if they are."""
+        number = int(self.subject.trace.events["seq"][moment])
         real = self.snapshot(number)
         if real is None:
             return NO_SNAPSHOT
@@ -82,6 +107,10 @@ class PrefixProof:
             there = found
         if digest(real.trace) == digest(self.subject.trace) and self._replays(cause.state, real.folder, folder):
             return ""  # the check has failed on these very bytes
+        return self._fails_otherwise(cause, moment, real, there)
+
+    def _fails_otherwise(self, cause: Cause, moment: int, real: RealFiles, there: int) -> str:
+        """How the check ends on the real files of another run just before its event `there`; empty if as it should."""
         point = self.subject.point_at(moment)
         for _ in range(2):  # what passes once is flaky
             verdict = self.run_on_files(real, point, _acknowledged(real.trace, there))
@@ -90,6 +119,21 @@ class PrefixProof:
             if verdict.outcome is Outcome.TIMEOUT:
                 break  # it had all the time that the limits allow
         return ""
+
+    def _shown_by_digests(self, cause: Cause, moment: int, folder: Path) -> bool:
+        """Whether the check fails on files that a run with digests had at the place of a moment."""
+        place = _place(self.subject.trace, moment)
+        for number in range(_DIGESTED_RUNS):
+            run = self.digested(number) if self.digested is not None else None
+            if run is None:
+                return False
+            for there, seq in _moments_at(run, place):
+                files = folder / f"digested-{number}-{there}"
+                run.write_image(run.subject.prefix(there), files)
+                real = RealFiles(files, run.subject.trace, run.stdout, run.addresses)
+                if run.digests.hold(seq, files) and not self._fails_otherwise(cause, moment, real, there):
+                    return True
+        return False
 
     def _replays(self, state: CrashState, real: Path, folder: Path) -> bool:
         """Whether a state's image has the same watched files as a folder."""
@@ -121,6 +165,30 @@ def _place(trace: Trace, event: int) -> tuple[object, ...]:
     updates = _updates(trace)
     at = int(np.searchsorted(updates, event))
     return (*marks, *(_call(trace, updates, index) for index in (at - 1, at)))
+
+
+def _moments_at(run: DigestedRun, place: tuple[object, ...]) -> list[tuple[int, int]]:
+    """Events of a run with digests, just before which it is at a place, with the numbers of the digests: _MOMENTS of
+    them, evenly spread.
+
+    Of those between two updates it is the last: what was promised meanwhile is known to the check.
+    """
+    trace = run.subject.trace
+    updates = _updates(trace)
+    numbers = np.sort(np.fromiter(run.digests.taken, dtype=np.uint64))
+    moments = np.searchsorted(trace.events["seq"], numbers)
+    numbers, moments = numbers[moments < len(trace.events)], moments[moments < len(trace.events)]
+    after = np.searchsorted(updates, moments)
+    last = np.append(after[1:] != after[:-1], True)[: len(after)]
+    calls = place[-2:]
+    found = [
+        (int(moment), int(number))
+        for moment, number, at in zip(moments[last], numbers[last], after[last], strict=True)
+        if (_call(trace, updates, int(at) - 1), _call(trace, updates, int(at))) == calls
+    ]
+    found = [(moment, number) for moment, number in found if _place(trace, moment) == place]
+    chosen = np.linspace(0, len(found) - 1, min(len(found), _MOMENTS)).astype(np.int64)
+    return [found[index] for index in chosen.tolist()]
 
 
 def _last_update(trace: Trace, event: int) -> NthEvent | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
+from crashcheck.checker.findings.prefix_proof import RunDigested
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.kept.shards import SharedRuns
@@ -80,13 +81,16 @@ class Search:
         jobs: int = 1,
         progress: Callable[[Progress], None] | None = None,
         snapshot: Snapshot | None = None,
+        digested: RunDigested | None = None,
         depth: int = 1,
         outer: tuple[Level, ...] = (),
         explore: bool = False,
         kept: KeptVerdicts | None = None,
         shared: SharedRuns | None = None,
     ) -> None:
-        """`depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
+        """`snapshot`, `digested`: for the proof of what `kill -9` leaves, as PrefixProof has them.
+
+        `depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
 
         `explore`: decide whole crash points by explored runs, if the strategy is one that gives all states.
         `kept`: verdicts of earlier searches; closed when this one ends. `shared`: runs that shards of this search have
@@ -111,7 +115,7 @@ class Search:
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
         self._verdicts = VerdictCache(executor, subject.content, self._meter)
-        self._failures = Failures(subject, executor, self._verdicts, snapshot=snapshot, outer=outer)
+        self._failures = Failures(subject, executor, self._verdicts, snapshot=snapshot, digested=digested, outer=outer)
         self._reached: Reached[Choice] = Reached()
         self._reused = 0  # choices that were not executed: they passed in an earlier run
         self._last_shown = 0.0  # by the monotonic clock

@@ -20,7 +20,7 @@ import numpy as np
 
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.classify import Cause, Classifier
-from crashcheck.checker.findings.prefix_proof import PrefixProof
+from crashcheck.checker.findings.prefix_proof import PrefixProof, RunDigested
 from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
@@ -51,14 +51,17 @@ class Failures:
         verdicts: VerdictCache,
         *,
         snapshot: Snapshot | None,
+        digested: RunDigested | None,
         outer: tuple[Level, ...],
     ) -> None:
-        """`snapshot`: the real files at an event; `outer`: the crashes before the one that is searched."""
+        """`snapshot`, `digested`: as PrefixProof has them; `outer`: the crashes before the one that is searched."""
         # constant
         self._subject = subject
         self._executor = executor
         run_on, write_image = executor.run_on_files, executor.write_image
-        self._proof = PrefixProof(subject, snapshot, write_image, run_on) if snapshot is not None else None
+        self._proof = None
+        if snapshot is not None:
+            self._proof = PrefixProof(subject, snapshot, write_image, run_on, digested)
         self._outer = outer
         # changing
         signatures = by_call(subject.space)

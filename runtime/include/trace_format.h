@@ -14,8 +14,8 @@
  * records point into. `seq` gives all events of all threads one order; gaps in it are legal (a
  * number is reserved before an atomic operation executes and its record is written after).
  * Within a chunk `seq` may step back where a signal handler recorded in between. Beside the trace are <trace>.files (the
- * path of each file id in order, ended by zero bytes: how processes agree on ids) and <trace>.notes (reason, tab, path: why a
- * file in the pool did not count).
+ * path of each file id in order, ended by zero bytes: how processes agree on ids), <trace>.notes (reason, tab, path: why a
+ * file in the pool did not count) and <trace>.digests (recorder/digests.h).
  * A chunk's `used_bytes` is advanced after a record is complete, so a trace cut by `kill -9` is
  * valid up to the last complete record.
  *

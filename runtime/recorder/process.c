@@ -13,6 +13,7 @@
 #include "interpose/model.h"
 #include "interpose/streams.h"
 #include "recorder/addresses.h"
+#include "recorder/digests.h"
 #include "recorder/events.h"
 #include "recorder/loads.h"
 #include "recorder/locks.h"
@@ -140,6 +141,7 @@ void cc_child(void)
     cc_stripes_reset();
     cc_file_ids_reset_lock();
     cc_snapshot_child();
+    cc_examine_reset_lock();
     *cc_alive = 1;
 }
 
@@ -183,6 +185,7 @@ static void start(void)
     watch_for_forks();
     cc_sequence_start();
     cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_AFTER"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
+    cc_digests_start(getenv("CRASHCHECK_DIGESTS"));
     cc_output_start(getenv("CRASHCHECK_STDOUT"));
     executed = true;
     cc_recording = 1;

@@ -1,5 +1,4 @@
 /* A copy of the pool files as they are just before an event: what a crash of the process would leave. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,14 +14,6 @@ static uint64_t chosen_key;
 static uint32_t chosen_index;
 static uint64_t chosen_count; /* 0: the event is chosen by its number */
 static uint64_t counted;
-
-struct entry { /* what getdents64 writes */
-    uint64_t inode;
-    int64_t next;
-    uint16_t length;
-    uint8_t type;
-    char name[];
-};
 
 /* The decimal number at `*text`, which moves behind it and the space that follows. */
 static uint64_t number(const char **text)
@@ -122,49 +113,9 @@ static void copy(int from_folder, const char *name, int root, const char *relati
     raw3(SYS_close, from, 0, 0);
 }
 
-static bool is_dots(const char *name)
+static void copy_into(int at, const char *name, const char *relative, void *root)
 {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
-
-static void walk(int at, char *relative, size_t length, int root);
-
-/* Copies one file of the folder `at`, or walks one of its folders. */
-static void visit(int at, const char *name, char *relative, size_t length, int root)
-{
-    struct file_state state;
-    if (!cc_state_of_path(at, name, AT_SYMLINK_NOFOLLOW, &state))
-        return;
-    if ((state.mode & S_IFMT) == S_IFREG && cc_matches(relative))
-        copy(at, name, root, relative);
-    if ((state.mode & S_IFMT) != S_IFDIR)
-        return;
-    long folder_at = raw4(SYS_openat, at, (long)name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (raw_failed(folder_at))
-        return;
-    walk((int)folder_at, relative, length, root);
-    raw3(SYS_close, folder_at, 0, 0);
-}
-
-/* `relative`: the path of the folder `at` inside the pool, of `length` bytes; as it was when this returns. */
-static void walk(int at, char *relative, size_t length, int root)
-{
-    char buffer[512] __attribute__((aligned(8))); /* small: a path has room for 2048 folders inside folders */
-    long got;
-    while ((got = raw3(SYS_getdents64, at, (long)buffer, sizeof buffer)) > 0) {
-        const struct entry *entry;
-        for (long i = 0; i < got; i += entry->length) {
-            entry = (const struct entry *)(const void *)(buffer + i);
-            size_t name = raw_length(entry->name), start = length;
-            if (is_dots(entry->name) || start + name + 2 > PATH_ROOM)
-                continue;
-            if (start)
-                relative[start++] = '/';
-            raw_move(relative + start, entry->name, name + 1);
-            visit(at, entry->name, relative, start + name, root);
-            relative[length] = 0;
-        }
-    }
+    copy(at, name, *(int *)root, relative);
 }
 
 /* The first thread of any process to get there makes the copy; making the folder is how it claims it. */
@@ -173,13 +124,10 @@ void cc_snapshot(void)
     cc_snapshot_seq = NO_SNAPSHOT;
     if (raw_failed(raw3(SYS_mkdir, (long)folder, 0777, 0)))
         return;
-    size_t length;
-    const char *pool = cc_pool(&length);
-    char relative[PATH_ROOM] = "";
-    long from = raw3(SYS_open, (long)pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    long root = raw3(SYS_open, (long)folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (!raw_failed(from) && !raw_failed(root))
-        walk((int)from, relative, 0, (int)root);
-    raw3(SYS_close, from, 0, 0);
+    long opened = raw3(SYS_open, (long)folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (raw_failed(opened))
+        return;
+    int root = (int)opened;
+    cc_walk_pool(copy_into, &root);
     raw3(SYS_close, root, 0, 0);
 }

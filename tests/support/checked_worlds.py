@@ -15,6 +15,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.findings.prefix_proof import RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.kept.shards import SharedRuns
@@ -115,6 +116,7 @@ class World:
         budget: Budget | None = None,
         jobs: int = 1,
         snapshot: Snapshot | None = None,
+        digested: RunDigested | None = None,
         progress: Callable[[Progress], None] | None = None,
         explore: bool = False,
         shared: SharedRuns | None = None,
@@ -126,14 +128,22 @@ class World:
             budget or Budget(),
             jobs=jobs,
             snapshot=snapshot,
+            digested=digested,
             progress=progress,
             explore=explore,
             shared=shared,
         ).run()
 
-    def explore(self, *, jobs: int = 1, budget: Budget | None = None, snapshot: Snapshot | None = None) -> SearchResult:
+    def explore(
+        self,
+        *,
+        jobs: int = 1,
+        budget: Budget | None = None,
+        snapshot: Snapshot | None = None,
+        digested: RunDigested | None = None,
+    ) -> SearchResult:
         with self.executor(jobs) as executor:
-            return self.search(executor, jobs=jobs, budget=budget, snapshot=snapshot)
+            return self.search(executor, jobs=jobs, budget=budget, snapshot=snapshot, digested=digested)
 
     def real_snapshot(self, seq: int) -> RealFiles:
         """What the recorder would copy: the file as it was just before the event `seq`."""

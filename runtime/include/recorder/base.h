@@ -9,6 +9,7 @@
  *   notes        reasons why something was not recorded
  *   pool_files   which files are recorded, and their numbers
  *   snapshot     a copy of them as a crash would leave them
+ *   digests      digests of them, at many events
  *   sequence     the one order of all events
  *   addresses    at which addresses they are mapped
  *   kernel_maps  the kernel's list of the process's mappings

@@ -19,6 +19,10 @@ HIDDEN size_t cc_real_path(int fd, char *path);
 
 extern HIDDEN struct file_state cc_pool_state; /* of the pool folder */
 
+/* Calls `visit` for each pool file that there is, in no order: it is `name` in the open folder. By one thread at a time. */
+typedef void cc_visit(int folder, const char *name, const char *relative, void *context);
+HIDDEN void cc_walk_pool(cc_visit *visit, void *context);
+
 /* Whether an open file, or what a path would name, is in the pool; `relative` is its path from there. */
 HIDDEN bool cc_in_pool(int fd, char *relative);
 HIDDEN bool cc_names_pool_file(int folder, const char *path, char *relative); /* and matches a pattern */

@@ -11,6 +11,17 @@ HIDDEN void cc_sequence_start(void);
 HIDDEN void cc_sequence_settle(void); /* decides whether this thread is the only one that takes numbers */
 HIDDEN uint64_t cc_number_slow(uint32_t count);
 
+/* From the number cc_snapshot_seq on, whoever takes one first examines the files: for a copy or a digest of them. */
+HIDDEN void cc_examine(uint64_t seq, uint32_t count);  /* by the owner of these numbers */
+HIDDEN uint64_t cc_number_and_examine(uint32_t count); /* takes them while other threads wait that would do so, too */
+HIDDEN void cc_examine_reset_lock(void);
+
+/* The number that the next event of the run will have; a load does not take it. */
+static inline uint64_t cc_load_seq(void)
+{
+    return __atomic_load_n(&cc_header->next_seq, __ATOMIC_RELAXED);
+}
+
 /* The next `count` numbers. A locked addition waits for all earlier stores of its core, which costs more than the rest of
  * a record; while only one thread takes numbers, it does without. */
 static inline uint64_t cc_number(uint32_t count)
@@ -28,7 +39,7 @@ static inline uint64_t cc_number(uint32_t count)
         __asm__ volatile("decl %0" : "+m"(header->numbering) : : "memory", "cc");
         if (LIKELY(sole)) {
             if (UNLIKELY(seq + count > cc_snapshot_seq))
-                cc_snapshot();
+                cc_examine(seq, count);
             return seq;
         }
     }
@@ -36,16 +47,12 @@ static inline uint64_t cc_number(uint32_t count)
         cc_sequence_settle();
         return cc_number_slow(count);
     }
+    if (UNLIKELY(cc_load_seq() + count > cc_snapshot_seq))
+        return cc_number_and_examine(count);
     seq = __atomic_fetch_add(&header->next_seq, count, __ATOMIC_RELAXED);
     if (UNLIKELY(seq + count > cc_snapshot_seq))
-        cc_snapshot();
+        cc_examine(seq, count);
     return seq;
-}
-
-/* The number that the next event of the run will have; a load does not take it. */
-static inline uint64_t cc_load_seq(void)
-{
-    return __atomic_load_n(&cc_header->next_seq, __ATOMIC_RELAXED);
 }
 
 #endif

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
+from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.execution.tasks import FINAL
+from crashcheck.checker.execution.tasks import FINAL, Tasks
+from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
@@ -22,7 +25,7 @@ from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import NthEvent, Recording
-from crashcheck.stages.recording import RecordedRun, ended_operations, record_again
+from crashcheck.stages.recording import RecordedRun, ended_operations, read_recording, record_again
 
 RecordAgain = Callable[[int | NthEvent, Path], Recording]  # a moment to copy the files at, and a folder to record in
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
@@ -121,6 +124,23 @@ def snapshots_by(again: RecordAgain, folder: Path) -> Snapshot:
         return taken[moment]
 
     return snapshot
+
+
+def digested_runs_of(config: Config, run: RecordedRun, folder: Path) -> RunDigested:
+    """Further recordings of the workload below `folder`, each made when it is first asked for; None if that fails."""
+
+    @cache
+    def digested(number: int) -> DigestedRun | None:
+        try:
+            recording = record_again(config, run, folder / f"digests-{number}", None)
+            subject = read_recording(config, recording).subject
+        except CrashcheckError:
+            return None
+        images = Tasks(subject.content, subject.space.points, recording.first, 0.0, None, (0, 0))
+        digests = Digests.read(recording.trace, config.pool.files)
+        return DigestedRun(subject, digests, images.write_image, recording.stdout, recording.addresses)
+
+    return digested
 
 
 def _real_files(again: RecordAgain, moment: int | NthEvent, folder: Path) -> RealFiles | None:

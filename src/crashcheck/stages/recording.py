@@ -205,14 +205,18 @@ def record_workload(config: Config, workload: Workload, folder: Path) -> Recordi
     return record(workload, folder)
 
 
-def record_again(config: Config, run: RecordedRun, folder: Path, snapshot: int | NthEvent) -> Recording:
-    """Record the same workload once more from the same first image, for a copy of the files at an event."""
+def record_again(config: Config, run: RecordedRun, folder: Path, snapshot: int | NthEvent | None) -> Recording:
+    """Record the same workload once more from the same first image, for a copy of the files at an event.
+
+    `snapshot`: that event; None: for digests of them at many events.
+    """
     workload = replace(
         workload_in(config, folder),
         setup=None,
         first_image=run.recording.first,
         addresses=run.recording.addresses,
         snapshot=snapshot,
+        digests=snapshot is None,
     )
     return record_workload(config, workload, folder)
 

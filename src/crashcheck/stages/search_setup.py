@@ -27,7 +27,7 @@ from crashcheck.checker.strategies import Strategy
 from crashcheck.config import Config
 from crashcheck.interruption import interruptible
 from crashcheck.source import SourceTree
-from crashcheck.stages.executor_setup import snapshots_of
+from crashcheck.stages.executor_setup import digested_runs_of, snapshots_of
 from crashcheck.stages.recording import OnPhase, RecordedRun
 
 _FIXES_MOST_S = 10.0  # for trying fixes, at most
@@ -59,6 +59,7 @@ def search_of(
         jobs=jobs,
         progress=progress,
         snapshot=None if names else snapshots_of(config, run, folder or run.folder),
+        digested=None if names else digested_runs_of(config, run, folder or run.folder),
         explore=not names and (config.strategy.explore if explore is None else explore),
         kept=kept,
         shared=shared,

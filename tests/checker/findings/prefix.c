@@ -41,6 +41,22 @@ static void *maintain(void *argument)
 }
 #endif
 
+#ifdef ROUNDS
+/* Another page, in a thread's turn, which comes in another round in the first run in this folder than in all others. */
+static void *put_elsewhere(void *pages)
+{
+    put((struct page *)pages, 7);
+    return NULL;
+}
+
+static void put_in_a_thread(struct page *pages)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, put_elsewhere, pages) || pthread_join(thread, NULL))
+        exit(4);
+}
+#endif
+
 /* Never 0, and not the same in a run with a longer path, or at another time. */
 static uint64_t differs(const char *path)
 {
@@ -79,6 +95,19 @@ int main(int argc, char **argv)
     pthread_t thread;
     if (pthread_create(&thread, NULL, maintain, &(struct work){pages, strlen(argv[1])}) || pthread_join(thread, NULL))
         return 4;
+#endif
+#ifdef ROUNDS
+    uint64_t turn = open("ran", O_CREAT | O_EXCL, 0666) >= 0 ? 2 : 1;
+    for (uint64_t round = 1; round <= 2; round++) {
+#ifdef UNTRACED
+        untraced(&pages[2].word[0]);
+#endif
+        put(&pages[1], round);
+        if (round == turn)
+            put_in_a_thread(pages);
+        put(&pages[2], round);
+    }
+    return 0;
 #endif
 #ifdef UNTRACED
     untraced(&pages[2].word[0]);

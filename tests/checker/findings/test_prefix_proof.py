@@ -40,7 +40,7 @@ command = "./prefix {{pool}}/p check"
 
 def run(folder: Path, environment: dict[str, str], flags: str, *options: str) -> tuple[int, dict[str, Any]]:
     shutil.copy(HERE / "prefix.c", folder)
-    (folder / "untraced.c").write_text("void untraced(unsigned long *p) { *(volatile unsigned long *)p = 1; }\n")
+    (folder / "untraced.c").write_text("void untraced(unsigned long *p) { ++*(volatile unsigned long *)p; }\n")
     (folder / "crashcheck.toml").write_text(CONFIG.format(cc=shlex.join(c_compiler()), flags=flags), encoding="utf-8")
     words = ["run", "--format", "json=report.json", *options]
     done = run_crashcheck(*words, cwd=folder, env=environment)
@@ -68,6 +68,25 @@ def test_an_update_that_was_not_traced_is_never_behind_a_proof(tmp_path: Path, e
     assert (code, report["findings"]) == (2, [])
     assert report["run"]["summary"].startswith("No verdict: 1 uncertain finding (")
     assert [one["uncertain"] for one in report["uncertain"]] == [f"{ON_REAL_FILES} passes{TO_SETTLE}{TRACE_ALL}"]
+
+
+ROUNDS = "-DROUNDS -pthread"
+
+
+def test_a_place_that_threads_keep_the_second_run_from_is_found_in_a_run_with_digests(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    code, report = run(tmp_path, environment, ROUNDS)
+    assert code == 1
+    assert [one["uncertain"] for one in report["uncertain"]] == []
+    assert [one["kind"] for one in report["findings"]] == ["atomicity"]
+
+
+def test_an_update_that_was_not_traced_is_behind_no_digest(tmp_path: Path, environment: dict[str, str]) -> None:
+    code, report = run(tmp_path, environment, f"{ROUNDS} -DUNTRACED")
+    assert (code, report["findings"]) == (2, [])
+    assert report["run"]["trace"]["unexplained_bytes"] == 0
+    assert {one["uncertain"] for one in report["uncertain"]} == {OTHER_COURSE}
 
 
 @pytest.mark.parametrize(
