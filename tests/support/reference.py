@@ -18,7 +18,7 @@ with kind one of "msync", "fsync", "fdatasync", "sync", "osync", "odsync", "dirs
 
 from __future__ import annotations
 
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, pairwise, product
 from typing import Any
 
 Step = tuple[Any, ...]
@@ -149,57 +149,46 @@ def pieces(program: Program, upto: int) -> dict[tuple[int, int], Any]:
 Order = tuple[set[tuple[Any, Any]], dict[Any, int]]  # (u, v): u persists before v; piece: persisted after this event
 
 
+def fences_after(program: Program, event: int) -> list[int]:
+    """The later fences of an event's thread."""
+    thread = program[event][0]
+    return [at for at, step in enumerate(program) if at > event and step[1] == "fence" and step[0] == thread]
+
+
+def persisted_by(program: Program, event: int, everything: dict[Any, Any]) -> tuple[list[Any], list[int]]:
+    """(the pieces that an event makes durable, the events at which that has happened)."""
+    step = program[event]
+    earlier = [p for p in everything if p[0] < event]
+    if step[1] in ("clwb", "clflush"):
+        lines = range(step[3] // 64, (step[3] + max(step[4], 1) - 1) // 64 + 1)
+        flushed = [p for p in earlier if everything[p][0] == step[2] and everything[p][1] // 64 in lines]
+        covered = [p for p in flushed if not everything[p][3]]
+        return covered, [event] if step[1] == "clflush" else fences_after(program, event)  # rules 4 and 3
+    if step[1] == "store" and step[5]:  # rule 5
+        return [p for p in everything if p[0] == event], fences_after(program, event)
+    if step[1] in ("unlink", "rename"):  # a change of names
+        return [p for p in earlier if everything[p][0] in step[2:]], [event]
+    return [], []
+
+
 def px86_order(program: Program) -> Order:
     """Rules 1 to 7."""
     everything = pieces(program, len(program))
     before: set[tuple[Any, Any]] = set()
     durable_after: dict[Any, int] = {}
-
-    def line(p: Any) -> Any:
-        return everything[p][0], everything[p][1] // 64
-
-    def word(p: Any) -> Any:
-        return everything[p][0], everything[p][1] // 8
-
-    def promise(piece: Any, event: int) -> None:
-        durable_after[piece] = min(event, durable_after.get(piece, event))
-        before.update((piece, later) for later in everything if later[0] > event)
-
-    for u in everything:
-        for v in everything:
-            if u[0] < v[0]:
-                if line(u) == line(v) and not everything[u][3] and not everything[v][3]:
-                    before.add((u, v))  # rule 1
-                if word(u) == word(v):
-                    before.add((u, v))  # rule 5
-    for event, step in enumerate(program):
-        if step[1] in ("clwb", "clflush"):
-            lines = {(step[2], n) for n in range(step[3] // 64, (step[3] + max(step[4], 1) - 1) // 64 + 1)}
-            covered = [p for p in everything if p[0] < event and line(p) in lines and not everything[p][3]]
-            if step[1] == "clflush":  # rule 4
-                for p in covered:
-                    promise(p, event)
-            else:  # rule 3
-                for later, fence in enumerate(program):
-                    if later > event and fence[1] == "fence" and fence[0] == step[0]:
-                        for p in covered:
-                            promise(p, later)
-        elif step[1] == "store" and step[5]:  # rule 5
-            for later, fence in enumerate(program):
-                if later > event and fence[1] == "fence" and fence[0] == step[0]:
-                    for p in everything:
-                        if p[0] == event:
-                            promise(p, later)
-    for event, step in enumerate(program):  # a change of names
-        if step[1] in ("unlink", "rename"):
-            for p in everything:
-                if p[0] < event and everything[p][0] in step[2:]:
-                    promise(p, event)
+    for u, v in product(everything, everything):
+        (file, at, _, loose), (other, to, _, also_loose) = everything[u], everything[v]
+        in_line = at // 64 == to // 64 and not loose and not also_loose  # rule 1
+        if u[0] < v[0] and file == other and (in_line or at // 8 == to // 8):  # rule 5
+            before.add((u, v))
+    promises = [persisted_by(program, event, everything) for event in range(len(program))]
     for begin, end, step in completed_syncs(program):  # rule 7
         if not step[7]:
-            for p in everything:
-                if p[0] < begin and in_range(step, everything[p][0], everything[p][1]):
-                    promise(p, end)
+            promises.append(([p for p in everything if p[0] < begin and in_range(step, *everything[p][:2])], [end]))
+    for covered, ends in promises:
+        for piece, end in product(covered, ends):
+            durable_after[piece] = min(end, durable_after.get(piece, end))
+            before.update((piece, later) for later in everything if later[0] > end)
     return before, durable_after
 
 
