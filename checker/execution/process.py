@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import resource
 import select
 import signal
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from crashcheck.checker.execution.capture import Capture, drain, file_capture
 from crashcheck.checker.execution.check_command import Acked
 from crashcheck.checker.execution.followed import Follower
 from crashcheck.checker.execution.waiting import Gone, Offer, Waiting, WaitingProcesses
@@ -103,7 +102,7 @@ class _Order:
     env: Mapping[str, str]
     acked: Acked | None
     limit_s: float
-    streams: dict[int, _Capture]  # of what it writes, by the descriptor that we read it from
+    streams: dict[int, Capture]  # of what it writes, by the descriptor that we read it from
 
 
 @dataclass(slots=True)
@@ -208,7 +207,7 @@ class Runner:
             raise CheckNotStarted(f"{program}: {os.strerror(follower.error)}")
         seconds = time.monotonic() - started
         for fd, capture in streams.items():
-            _drain(fd, capture)
+            drain(fd, capture)
         if reason == "abandoned":
             raise Abandoned
         limit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
@@ -230,11 +229,11 @@ class Runner:
             refused=run.refused,
         )
 
-    def _streams(self, kept: int) -> dict[int, _Capture]:
+    def _streams(self, kept: int) -> dict[int, Capture]:
         """What a run writes to its descriptors, by those that we read it from; so much of each is kept."""
-        streams = {fd: _Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
+        streams = {fd: Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
         if self.limits.apart:
-            streams[self._read_errors] = _Capture(kept if "stderr" in self.limits.outputs else _ERRORS_KEPT)
+            streams[self._read_errors] = Capture(kept if "stderr" in self.limits.outputs else _ERRORS_KEPT)
         return streams
 
     def _output_files(self, pool: str) -> dict[str, str]:
@@ -245,12 +244,12 @@ class Runner:
                 os.unlink(path)
         return files
 
-    def _compared(self, streams: Mapping[int, _Capture], files: Mapping[str, str], kept: int) -> tuple[Output, ...]:
+    def _compared(self, streams: Mapping[int, Capture], files: Mapping[str, str], kept: int) -> tuple[Output, ...]:
         """The outputs that an oracle compares, if that is not standard output alone."""
         if self.limits.outputs == ("stdout",):
             return ()
         captures = (
-            _file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
+            file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
             for name in self.limits.outputs
         )
         return tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures)
@@ -312,7 +311,7 @@ class Runner:
         """
         streams, acked = order.streams, order.acked
         for fd, capture in streams.items():
-            _drain(fd, capture)
+            drain(fd, capture)
         outputs = (self._write, self._write_errors, *(write for _, write in self._more.values()))
         refusal = offer.refusal(pid, self._spared, outputs)
         if refusal is None:
@@ -379,7 +378,7 @@ class Runner:
         self,
         pidfd: int,
         abandon_fd: int | None,
-        streams: dict[int, _Capture],
+        streams: dict[int, Capture],
         deadline: float,
         offer: Offer | None = None,
     ) -> str:
@@ -401,7 +400,7 @@ class Runner:
                     return "ready"
                 if fd == abandon_fd and event & (select.POLLHUP | select.POLLERR):
                     return "abandoned"
-                if fd in streams and _drain(fd, streams[fd], once=True) > self.limits.output_bytes:
+                if fd in streams and drain(fd, streams[fd], once=True) > self.limits.output_bytes:
                     return "output"
             if not left:  # after the poll: this process may have been stopped while the check ended in time
                 return "time"
@@ -420,44 +419,9 @@ class Runner:
         return ""
 
 
-class _Capture:
-    """The beginning and the end of an output of any length."""
-
-    def __init__(self, kept: int) -> None:
-        self._half = kept // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._hash: hashlib.blake2b | None = None  # of everything, once that is more than what is kept
-        self.total = 0
-
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
-        if self._hash is None and self.total > 2 * self._half:
-            self._hash = hashlib.blake2b(self._head + self._tail, digest_size=16)
-        if self._hash is not None:
-            self._hash.update(data)
-        room = self._half - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        if data:
-            self._tail = (self._tail + data)[-self._half :]
-
-    @property
-    def truncated(self) -> bool:
-        return self.total > len(self._head) + len(self._tail)
-
-    def digest(self) -> bytes:
-        """Of everything, where it is truncated."""
-        return b"" if self._hash is None else self._hash.digest()
-
-    def bytes(self) -> bytes:
-        return bytes(self._head + (b"\n[...]\n" if self.truncated else b"") + self._tail)
-
-
 def captured(status: int, output: bytes, limits: Limits) -> Ended:
     """How a run ended that somebody else has followed."""
-    capture = _Capture(limits.kept_bytes)
+    capture = Capture(limits.kept_bytes)
     capture.add(output)
     return Ended(
         status, False, "", capture.bytes(), capture.truncated, 0.0, capture.digest(), total_bytes=capture.total
@@ -470,31 +434,6 @@ def _raised(fd: int) -> int:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OURS)
     finally:
         os.close(fd)
-
-
-def _file_capture(path: str, kept: int) -> _Capture:
-    """What a regular file holds; of anything else, and of no file, nothing."""
-    capture = _Capture(kept)
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            while stat.S_ISREG(os.fstat(fd).st_mode) and (data := os.read(fd, 1 << 20)):
-                capture.add(data)
-        finally:
-            os.close(fd)
-    return capture
-
-
-def _drain(fd: int, capture: _Capture, *, once: bool = False) -> int:
-    """Read what has arrived, or one block of it; how many bytes have arrived in all."""
-    while True:
-        try:
-            data = os.read(fd, 65536)
-        except BlockingIOError:
-            return capture.total
-        capture.add(data)
-        if once:
-            return capture.total
 
 
 def _limit(pid: int, which: int, value: int | None) -> None:
