@@ -50,6 +50,7 @@ OTHER_COURSE = (
     + SAME_COURSE
 )
 ON_REAL_FILES = "the trace is incomplete: on the real files of a second run at this moment the check"
+ON_OTHER_FILES = "a second run made other updates, or in another order: on its real files at this moment the check"
 
 WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)
@@ -115,7 +116,7 @@ class PrefixProof:
         for _ in range(2):  # what passes once is flaky
             verdict = self.run_on_files(real, point, _acknowledged(real.trace, there))
             if verdict.passed or not verdict.shows_no_more_than(cause.verdict):
-                return _not_replayed(verdict)
+                return _not_replayed(verdict, _same_updates(self.subject.trace, real.trace))
             if verdict.outcome is Outcome.TIMEOUT:
                 break  # it had all the time that the limits allow
         return ""
@@ -148,14 +149,20 @@ class PrefixProof:
         return True
 
 
-def _not_replayed(verdict: Verdict) -> str:
-    """Why a verdict on the real files is no proof."""
+def _not_replayed(verdict: Verdict, same: bool) -> str:
+    """Why a verdict on the real files is no proof. `same`: that run made the same updates, so the trace lacks some."""
     how = "fails in another way"
     if verdict.passed:
         how = "passes"
     elif verdict.outcome is Outcome.TIMEOUT:
         how = "hangs, perhaps on a lock in the files that the C library took"
-    return f"{ON_REAL_FILES} {how}{TO_SETTLE}{TRACE_ALL}"
+    return f"{ON_REAL_FILES} {how}{TO_SETTLE}{TRACE_ALL}" if same else f"{ON_OTHER_FILES} {how}{TO_SETTLE}{SAME_COURSE}"
+
+
+def _same_updates(one: Trace, other: Trace) -> bool:
+    """Whether two runs updated the same places in the same order, whatever they stored."""
+    fields = ["kind", "file", "offset", "size"]
+    return bool(np.array_equal(one.events[_updates(one)][fields], other.events[_updates(other)][fields]))
 
 
 def _place(trace: Trace, event: int) -> tuple[object, ...]:

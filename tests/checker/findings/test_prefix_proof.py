@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, ON_REAL_FILES, OTHER_COURSE, TRACE_ALL
+from crashcheck.checker.findings.prefix_proof import (
+    NO_SNAPSHOT,
+    ON_OTHER_FILES,
+    ON_REAL_FILES,
+    OTHER_COURSE,
+    SAME_COURSE,
+    TRACE_ALL,
+)
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.executor import Executor
@@ -176,6 +183,19 @@ def test_files_of_another_place_in_the_program_are_no_proof(tmp_path: Path, clau
     assert (found.findings, [finding.uncertain for finding in found.uncertain]) == ((), [OTHER_COURSE])
     later = World(tmp_path / "later", twin.world.check, elsewhere, sites=STEPS)
     assert len(twin.explore(word(5), trace=later.trace).findings) == 1
+
+
+def test_a_run_with_other_updates_on_which_the_check_passes_does_not_show_that_the_trace_is_incomplete(
+    tmp_path: Path, clauses: Path
+) -> None:
+    def longer(t: TraceBuilder) -> None:
+        two_steps(t)
+        t.store("p", 512, 8, 1)
+
+    twin = Twin(tmp_path, clauses, "0=64")
+    other = World(tmp_path / "other", twin.world.check, longer, sites=STEPS)
+    found = twin.explore(b"", trace=other.trace)
+    assert [finding.uncertain for finding in found.uncertain] == [f"{ON_OTHER_FILES} passes{TO_SETTLE}{SAME_COURSE}"]
 
 
 def test_without_a_second_run_nothing_is_proved(tmp_path: Path, clauses: Path) -> None:
