@@ -42,7 +42,7 @@ def named(subject: Subject, piece: int) -> str:
 
 
 def name_of(subject: Subject, piece: int) -> str:
-    """ "`entry.valid`", or "8 bytes at offset 0x40 of FILE" where neither type nor source text is known."""
+    """ "`entry.valid`", "the rename of a.tmp to a", or "8 bytes at offset 0x40 of FILE" where nothing else is known."""
     described = subject.graph.piece(piece)
     if described.kind == "name":
         graph = subject.graph
@@ -54,9 +54,12 @@ def name_of(subject: Subject, piece: int) -> str:
         return f"the {'removal' if removed else 'name'} of {path}"
     if described.kind == "size":
         return f"the size {described.offset} of {path}"
+    row = subject.trace.events[described.event]
+    if int(row["kind"]) == Kind.RENAME:
+        source = subject.trace.files.get(int(row["aux"]))
+        return f"the rename of {source.path if source else 'a file elsewhere'} to {path}"
     if here is not None and here.variable:
         return f"`{here.variable}`"
-    row = subject.trace.events[described.event]
     what = f"{count(int(row['size']), 'byte')} at offset {int(row['offset']):#x} of {path}"
     return f"`{here.expression}` ({what})" if here is not None and here.expression else what
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Ended, Limits
@@ -437,3 +438,16 @@ def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: MakeWorl
 
     finding = only(world(pages, "4096>0", model="page-cache", options=Options(512)).explore().findings)
     assert (finding.kind, finding.model) == (Kind.ORDERING, "page-cache")
+
+
+def test_what_a_rename_brings_into_a_file_is_called_the_rename(tmp_path: Path) -> None:
+    def script(t: TraceBuilder) -> None:
+        t.file("t", size=0)
+        t.site = 1
+        t.rename("t", "p", bytes(24))
+
+    recorded = World(
+        tmp_path / "world", words(["/bin/true"]), script, "page-cache", sites={1: replace(VALUE, variable="")}
+    )
+    (data,) = np.flatnonzero(recorded.graph.kind == DATA).tolist()
+    assert name_of(recorded.subject, data) == "the rename of t to p"
