@@ -8,6 +8,7 @@ import pytest
 
 from crashcheck.analyzer.persistence.graph import STALE_BYTE, Options
 from crashcheck.checker.states.counting import count_states
+from crashcheck.runtime.trace_format import Kind
 from support.folders import Folder, Program, Recorded
 from support.litmus.file_systems import ALL, LITMUS, B, Litmus, done
 from support.tracing import CallsBuilder
@@ -81,6 +82,25 @@ def after_a_failed_fsync(t: CallsBuilder) -> None:
     done(t)
 
 
+def grown_before_another_is_synced(t: CallsBuilder) -> None:
+    t.append("f", B, N1)
+    t.open("g")
+    t.write("g", 0, b"g")
+    t.fsync("g")
+    done(t)
+
+
+def renamed(t: CallsBuilder) -> None:
+    t.move("f", "g")
+
+
+def in_a_directory_that_was_synced_before(t: CallsBuilder) -> None:
+    t.fsync("")
+    t.open("g")
+    t.fsync("")
+    done(t)
+
+
 def one_byte_of_a_new_block(t: CallsBuilder) -> None:
     t.append("f", B, b"n")
 
@@ -107,6 +127,17 @@ def cut_and_written(t: CallsBuilder) -> None:
     ("model", "tear", "first", "program", "since", "expected"),
     [
         ("btrfs", 0, {}, in_a_new_directory, 1, [{"d": None, "d/g": b""}]),
+        ("btrfs", 0, {}, in_a_directory_that_was_synced_before, 1, [{"g": b""}]),
+        ("ext4", 0, {"f": O1}, renamed, 0, [{"f": O1}, {"g": O1}]),
+        ("ext4", 0, {}, in_a_new_directory, 1, [{"d": None, "d/g": b""}]),
+        (
+            "ext4",
+            0,
+            {"f": O1},
+            grown_before_another_is_synced,
+            1,
+            [{"f": O1 + end, "g": b"g"} for end in (b"", bytes(B), N1)],
+        ),
         ("ext4", 0, {}, after_a_failed_fsync, 1, [{}, {"g": b""}]),
         ("btrfs", 0, {}, after_a_failed_fsync, 1, [{}, {"g": b""}]),
         ("ext4-strict", 0, {"f": O1}, one_byte_of_a_new_block, 0, [{"f": O1}, {"f": O1 + b"n"}]),
@@ -128,3 +159,19 @@ def test_exactly_these_folders_survive(
 ) -> None:
     found = Recorded(tmp_path, program, first, model, Options(tear)).folders(since)
     assert {frozenset(folder.items()) for folder in found} == {frozenset(folder.items()) for folder in expected}
+
+
+@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("litmus", LITMUS[::3], ids=lambda litmus: litmus.name)
+def test_what_must_persist_before_something_durable_is_durable_no_later(
+    litmus: Litmus, model: str, tmp_path: Path
+) -> None:
+    def then_one_from_outside(t: CallsBuilder) -> None:
+        litmus.program(t)
+        t.open("last")
+        t.event(Kind.CONTENT, file=t.files["last"], data=b"from outside")
+        t.fsync("last")
+
+    graph = Recorded(tmp_path, then_one_from_outside, litmus.first, model).graph
+    for after, before in enumerate(graph.direct_before(range(len(graph)))):
+        assert (graph.durable_from[list(before)] <= graph.durable_from[after]).all()

@@ -100,6 +100,26 @@ def test_the_picture_of_a_journal_orders_the_sizes_of_a_file_and_the_changes_of_
     assert (graph.old_size[graph.kind != SIZE] == -1).all()
 
 
+def test_what_a_file_brings_from_outside_is_there_at_once_block_by_block(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "trace.cct")
+    t.open("f")
+    t.event(Kind.CONTENT, file=t.files["f"], data=bytes(B + 8))
+    graph = build(t.trace(), "ext4")
+    data = graph.kind == DATA
+    assert [*zip(graph.offset[data].tolist(), graph.size[data].tolist(), strict=True)] == [(0, B), (B, 8)]
+    assert (graph.durable_from[data] == after(graph, Kind.CONTENT)).all()
+
+
+def test_the_sizes_of_a_file_before_one_that_is_durable_leave_no_states(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "trace.cct", {"f": b""})
+    t.append("f", 0, bytes(B))
+    t.truncate("f", 0)
+    t.open("g")
+    t.fsync("g")
+    graph = build(t.trace(), "ext4")
+    assert (graph.durable_from[graph.kind == SIZE] == after(graph, Kind.SYNC_END)).all()
+
+
 def test_each_part_of_an_extension_is_partial_and_nothing_else_is(t: TraceBuilder) -> None:
     t.file("a", B)
     t.truncate("a", 4 * B)

@@ -89,6 +89,19 @@ def test_two_losses_differ_exactly_if_they_leave_different_words(tmp_path: Path)
             assert (content.difference(one) == content.difference(other)) == (value == leaves)
 
 
+def test_a_store_is_silent_if_it_stores_what_was_there(tmp_path: Path) -> None:
+    _, content = stores(tmp_path, [0, 0, 1, 1, 1, 0])
+    assert content.silent().tolist() == [True, True, False, True, True, False]
+
+
+def test_nothing_is_written_beyond_the_end_of_a_file(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "trace.cct")
+    t.file("a", ROOM)
+    t.store("a", ROOM, 8, 1)
+    space = StateSpace(build(t.trace(), "px86"))
+    assert Content(space).issued(None, len(space.points) - 1) == ()
+
+
 def test_equal_images_of_many_pieces_have_equal_fingerprints(tmp_path: Path) -> None:
     """Twenty of forty lines, as pieces that persisted by chance and as pieces that a fence made durable."""
     t = TraceBuilder(tmp_path / "trace.cct")
