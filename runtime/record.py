@@ -75,7 +75,7 @@ class Workload:
     addresses: Path | None = None  # of an earlier recording: its files are mapped at the same addresses again
     snapshot: int | NthEvent | None = None  # copy the watched files just before the first event of this number or a
     # higher one, or between that event and the next
-    digests: bool = False  # take digests of what the watched files hold, at as many events as possible
+    digests: int = 0  # take digests of what the watched files hold, at one in so many events; 0: none
     loads: bool = False  # record loads from watched files, too
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
@@ -284,6 +284,7 @@ def _recording_variables(workload: Workload, work: Path) -> dict[str, str]:
         variables["CRASHCHECK_SNAPSHOT_DIR"] = str(work / "snapshot")
     if workload.digests:
         variables["CRASHCHECK_DIGESTS"] = str(work / "trace.cct.digests")
+        variables["CRASHCHECK_DIGESTS_ONE_IN"] = str(workload.digests)
     if workload.loads:
         variables["CRASHCHECK_LOADS"] = "1"
     if workload.memory == "all":

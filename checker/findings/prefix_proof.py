@@ -55,7 +55,9 @@ ON_OTHER_FILES = "a second run made other updates, or in another order: on its r
 WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)
 RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
-_DIGESTED_RUNS = 2  # that are made for all proofs of a search
+# Of each run that is made for all proofs of a search: one in how many events has a digest. Digests slow down the thread
+# that takes them, so that others may run before it; a run with few is more like one without.
+DIGESTS_ONE_IN = (8, 1, 8, 8)
 _MOMENTS = 4  # of each of them, at which the check is tried
 
 
@@ -123,12 +125,13 @@ class PrefixProof:
 
     def _shown_by_digests(self, cause: Cause, moment: int, folder: Path) -> bool:
         """Whether the check fails on files that a run with digests had at the place of a moment."""
-        place = _place(self.subject.trace, moment)
-        for number in range(_DIGESTED_RUNS):
+        trace = self.subject.trace
+        place = _around(trace, _updates(trace), moment, cause.kept is not None)
+        for number in range(len(DIGESTS_ONE_IN)):
             run = self.digested(number) if self.digested is not None else None
             if run is None:
                 return False
-            for there, seq in _moments_at(run, place):
+            for there, seq in _moments_at(run, place, cause.kept is not None):
                 files = folder / f"digested-{number}-{there}"
                 run.write_image(run.subject.prefix(there), files)
                 real = RealFiles(files, run.subject.trace, run.stdout, run.addresses)
@@ -174,9 +177,16 @@ def _place(trace: Trace, event: int) -> tuple[object, ...]:
     return (*marks, *(_call(trace, updates, index) for index in (at - 1, at)))
 
 
-def _moments_at(run: DigestedRun, place: tuple[object, ...]) -> list[tuple[int, int]]:
-    """Events of a run with digests, just before which it is at a place, with the numbers of the digests: _MOMENTS of
-    them, evenly spread.
+def _around(trace: Trace, updates: NDArray[np.intp], event: int, both: bool) -> tuple[object, ...]:
+    """As `_place`, by what names a finding: the sites of the updates, and that of the one before only with `both`."""
+    kinds, at = trace.events["kind"][:event], int(np.searchsorted(updates, event))
+    marks = [int(np.count_nonzero(kinds == kind)) for kind in (Kind.MARK_BEGIN, Kind.MARK_END)]
+    return (*marks, *(_call(trace, updates, index)[:2] for index in (at - 1, at)[0 if both else 1 :]))
+
+
+def _moments_at(run: DigestedRun, place: tuple[object, ...], both: bool) -> list[tuple[int, int]]:
+    """Events of a run with digests, just before which it is at a place of `_around`, with the numbers of the digests:
+    _MOMENTS of them, evenly spread.
 
     Of those between two updates it is the last: what was promised meanwhile is known to the check.
     """
@@ -187,13 +197,11 @@ def _moments_at(run: DigestedRun, place: tuple[object, ...]) -> list[tuple[int, 
     numbers, moments = numbers[moments < len(trace.events)], moments[moments < len(trace.events)]
     after = np.searchsorted(updates, moments)
     last = np.append(after[1:] != after[:-1], True)[: len(after)]
-    calls = place[-2:]
     found = [
         (int(moment), int(number))
-        for moment, number, at in zip(moments[last], numbers[last], after[last], strict=True)
-        if (_call(trace, updates, int(at) - 1), _call(trace, updates, int(at))) == calls
+        for moment, number in zip(moments[last], numbers[last], strict=True)
+        if _around(trace, updates, int(moment), both) == place
     ]
-    found = [(moment, number) for moment, number in found if _place(trace, moment) == place]
     chosen = np.linspace(0, len(found) - 1, min(len(found), _MOMENTS)).astype(np.int64)
     return [found[index] for index in chosen.tolist()]
 

@@ -13,7 +13,7 @@ from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.execution.tasks import FINAL, Tasks
-from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
+from crashcheck.checker.findings.prefix_proof import DIGESTS_ONE_IN, DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
@@ -132,7 +132,7 @@ def digested_runs_of(config: Config, run: RecordedRun, folder: Path) -> RunDiges
     @cache
     def digested(number: int) -> DigestedRun | None:
         try:
-            recording = record_again(config, run, folder / f"digests-{number}", None)
+            recording = record_again(config, run, folder / f"digests-{number}", None, DIGESTS_ONE_IN[number])
             subject = read_recording(config, recording).subject
         except CrashcheckError:
             return None

@@ -205,10 +205,12 @@ def record_workload(config: Config, workload: Workload, folder: Path) -> Recordi
     return record(workload, folder)
 
 
-def record_again(config: Config, run: RecordedRun, folder: Path, snapshot: int | NthEvent | None) -> Recording:
+def record_again(
+    config: Config, run: RecordedRun, folder: Path, snapshot: int | NthEvent | None, digests: int = 0
+) -> Recording:
     """Record the same workload once more from the same first image, for a copy of the files at an event.
 
-    `snapshot`: that event; None: for digests of them at many events.
+    `snapshot`: that event; None: for digests of them at one in `digests` events.
     """
     workload = replace(
         workload_in(config, folder),
@@ -216,7 +218,7 @@ def record_again(config: Config, run: RecordedRun, folder: Path, snapshot: int |
         first_image=run.recording.first,
         addresses=run.recording.addresses,
         snapshot=snapshot,
-        digests=snapshot is None,
+        digests=digests,
     )
     return record_workload(config, workload, folder)
 

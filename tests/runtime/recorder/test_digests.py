@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def taken(recording: Recording) -> dict[int, int]:
 
 
 def test_a_digest_is_of_the_files_just_before_its_event(recorded: Callable[..., tuple]) -> None:
-    trace, recording = recorded("calls", "counts", digests=True)
+    trace, recording = recorded("calls", "counts", digests=1)
     digests = taken(recording)
     updates = [*trace.of("STORE")[4:7], *trace.of("WRITE")[4:7], *trace.of("EXIT")]
     for event in updates:
@@ -67,19 +68,26 @@ def test_data_between_holes_is_counted_once(tmp_path: Path, recorded: Callable[.
                     file.write(page)
     assert (tmp_path / "sparse" / "b.db").stat().st_blocks < (tmp_path / "filled" / "b.db").stat().st_blocks
     assert digest_of(tmp_path / "sparse", DB) == digest_of(tmp_path / "filled", DB)
-    trace, recording = recorded("basic", first_image=tmp_path / "sparse", digests=True)
+    trace, recording = recorded("basic", first_image=tmp_path / "sparse", digests=1)
     assert taken(recording)[trace.of("EXIT")[0].seq] == digest_of(recording.pool, DB)
 
 
 def test_large_files_have_no_digests(tmp_path: Path, recorded: Callable[..., tuple]) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "large" / "b.db").write_bytes(b"x" * (17 << 20))
-    _, recording = recorded("basic", first_image=tmp_path / "large", digests=True)
+    _, recording = recorded("basic", first_image=tmp_path / "large", digests=1)
     assert taken(recording) == {}
 
 
 def test_the_program_keeps_its_locks_and_sees_no_child(recorded: Callable[..., tuple]) -> None:
-    trace, recording = recorded("examined", digests=True)
+    trace, recording = recorded("examined", digests=1)
     assert {store.seq for store in trace.of("STORE")} <= taken(recording).keys()
     stores = trace.of("STORE")
     assert recorded("examined", snapshot=stores[9].seq)[1].snapshot.is_dir()
+
+
+def test_one_in_eight_events_has_a_digest(recorded: Callable[..., tuple]) -> None:
+    _, recording = recorded("calls", "counts", digests=8)
+    numbers = sorted(taken(recording))
+    assert len(numbers) > 1
+    assert {later - number for number, later in itertools.pairwise(numbers)} <= {6, 7, 8}  # some events take 3 numbers
