@@ -133,7 +133,13 @@ def test_names_that_change_are_recorded_with_the_content_that_they_then_have(rec
         ("a.db", 0, 4096, b"newer!"), ("a.db", 2 << 20, 4096, b"tail\0\0"), ("e.db", 0, 5, b"comes"),
     ]  # fmt: skip
     after = [(names[event.file], event.offset, event.data) for event in trace.of("STORE", "WRITE")][5:]
-    assert after == [("a.db", 6, b"?"), ("a.db", 7, b"W"), ("c.db", 0, b"again"), ("d.db", 0, b"moved")]
+    assert after == [
+        ("a.db", 6, b"?"),
+        ("a.db", 7, b"W"),
+        ("c.db", 0, b"again"),
+        ("d.db", 0, b"moved"),
+        ("e.db", 0, b"goes"),
+    ]
     assert trace.of("UNMODELLED") == []
     assert check(read(recording.trace), recording.first, recording.pool).whole
 

@@ -114,9 +114,13 @@ static void renames(const char *pool, char **arguments)
     int other = open_file(pool, "d.db", 0);
     NEED(write(other, "moved", 5) == 5);
     NEED(rename(in_pool(pool, "d.db"), in_pool(pool, "d.out")) == 0);
+    other = open_file(pool, "e.db", 0);
+    NEED(write(other, "goes", 4) == 4);
+    char *replaced = map_file(other, 4096);
     other = open_file(pool, "e.tmp", 0);
     NEED(write(other, "comes", 5) == 5);
     NEED(rename(in_pool(pool, "e.tmp"), in_pool(pool, "e.db")) == 0);
+    STORE(3, replaced + 1, '-');
     NEED(unlink(in_pool(pool, "none.db")) == -1 && errno == ENOENT);
     NEED(rename(in_pool(pool, "none.db"), in_pool(pool, "a.db")) == -1 && errno == ENOENT);
 }
