@@ -101,7 +101,7 @@ def fewest_persisted(
 
 def _parts(space: StateSpace, pieces: Iterable[int]) -> Pieces:
     """Those that are parts of extensions (PersistenceGraph): held up to there, lost beyond."""
-    return tuple(sorted(piece for piece in pieces if piece >= len(space.graph)))
+    return tuple(piece for piece in pieces if piece >= len(space.graph))
 
 
 def _reduce(

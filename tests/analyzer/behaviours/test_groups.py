@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, find_groups
 from crashcheck.analyzer.behaviours.groups import _patterns, shape_of
+from crashcheck.runtime.trace_format import Kind, StoreFlag
 from support.random_runs import SETTINGS, Step, found_in, runs
 from support.scripts import Script, site
 
@@ -111,6 +112,25 @@ def test_groups_are_tested_from_the_smallest_to_the_largest(tmp_path: Path) -> N
         (1, 1, ("other",)),
         (2, 3, ("entry",)),
     ]
+
+
+def test_the_types_of_a_group_are_those_of_its_members_in_order(tmp_path: Path) -> None:
+    names = ("hull", "bolt", "deck", "anchor", "crane", "engine")
+    script = Script(tmp_path, site("x", *((name, "x", 0, 8) for name in names), line=1))
+    script.at(1, 1024, delta=0)
+    (group,) = find_groups(script.found())
+    assert group.types == (group.types[0], *sorted({*names} - {group.types[0]}))
+
+
+def test_a_non_temporal_store_has_no_order_with_stores_to_other_lines(tmp_path: Path) -> None:
+    script = Script(tmp_path, KEY, VALID)
+    store = {"file": 1, "offset": 1024, "site": 1, "flags": int(StoreFlag.NT), "instance_delta": 0}
+    script.trace.event(Kind.STORE, data=bytes(8), **store)
+    script.at(2, 1024 + 64, delta=64)
+    found = script.found()
+    orders = [shape_of(found, behaviour).precedes(np.arange(2)) for behaviour in range(len(found))]
+    assert orders
+    assert not np.concatenate(orders).any()
 
 
 def test_a_run_without_updates_has_no_groups(tmp_path: Path) -> None:

@@ -182,6 +182,23 @@ def test_an_extension_stays_as_far_as_it_persisted(tmp_path: Path) -> None:
     assert (space.persisted(state), kept) == ((middle, part), (middle, part))
 
 
+def test_two_of_many_lost_updates_are_found_with_few_checks(tmp_path: Path) -> None:
+    """By halves: one by one they would take some two thousand."""
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4096)
+    for line in range(64):
+        t.store("p", line * 64, 8, 1)
+    space = StateSpace(build(t.trace(), "px86", Options()))
+    asked: list[CrashState] = []
+
+    def lacking(state: CrashState) -> bool:
+        asked.append(state)
+        return {0, 63} <= set(space.lost(state))
+
+    assert space.lost(minimise.fewest_lost(space, space.drop(0, range(64)), lacking)) == (0, 63)
+    assert len(asked) <= 2 * 64
+
+
 @cache
 def wide_stores() -> StateSpace:
     """Six stores on lines of their own, each of two pieces, which are unordered."""
