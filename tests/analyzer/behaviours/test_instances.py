@@ -268,3 +268,14 @@ def test_bytes_between_the_fields_of_a_declared_type_belong_to_it(tmp_path: Path
     found = script.found()
     assert described(found) == [("entry", 64, 0, (2, 1))]
     assert "(padding)" in {path for _, path in found.instances.fields}
+
+
+def test_an_update_that_has_the_type_of_its_word_is_no_update_of_the_object_around(tmp_path: Path) -> None:
+    entry = TypeLayout("entry", 24, (FieldLayout("key", 0, 8, "", 0), FieldLayout("value", 8, 8, "", 0)))
+    word = site("word.w", ("word", "w", 0, 8), line=9)
+    script = Script(tmp_path, RAW, COPY, word, layouts=(entry,))
+    script.at(2, 64, size=16, delta=0)
+    script.at(3, 64 + 16, delta=0)
+    script.at(1, 64 + 16)
+    found = described(script.found())
+    assert {(type_, sites) for type_, _, _, sites in found} == {("entry", (2,)), ("word", (3, 1))}
