@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.results import TO_SETTLE, Outcome
 from crashcheck.checker.subject import UPDATES, Subject
@@ -58,6 +59,7 @@ RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
 # Of each run that is made for all proofs of a search: one in how many events has a digest. Digests slow down the thread
 # that takes them, so that others may run before it; a run with few is more like one without.
 DIGESTS_ONE_IN = (8, 1, 8, 8)
+_SHARE = 0.25  # of the seconds that are left of a search: what digests may take for one finding
 _MOMENTS = 4  # of each of them, at which the check is tried
 
 
@@ -84,6 +86,7 @@ class PrefixProof:
     write_image: WriteImage
     run_on_files: RunOnFiles
     digested: RunDigested | None = None
+    left: Left = endless  # of the search
 
     def missing(self, cause: Cause, folder: Path) -> str:
         """Why a failing prefix is not proved; empty if it is. `folder` is used for replayed images."""
@@ -125,19 +128,31 @@ class PrefixProof:
 
     def _shown_by_digests(self, cause: Cause, moment: int, folder: Path) -> bool:
         """Whether the check fails on files that a run with digests had at the place of a moment."""
+        try:
+            return any(
+                run.digests.hold(seq, real.folder) and not self._fails_otherwise(cause, moment, real, there)
+                for run, real, there, seq in self._digested_files(cause, moment, folder)
+            )
+        except OutOfTime:
+            return False
+
+    def _digested_files(
+        self, cause: Cause, moment: int, folder: Path
+    ) -> Iterator[tuple[DigestedRun, RealFiles, int, int]]:
+        """Runs with digests, the files replayed at each place of a moment, its event there, and the digest's number."""
         trace = self.subject.trace
         place = _around(trace, _updates(trace), moment, cause.kept is not None)
+        keep_on = within(self.left, _SHARE)
         for number in range(len(DIGESTS_ONE_IN)):
+            keep_on()
             run = self.digested(number) if self.digested is not None else None
             if run is None:
-                return False
+                return
             for there, seq in _moments_at(run, place, cause.kept is not None):
+                keep_on()
                 files = folder / f"digested-{number}-{there}"
                 run.write_image(run.subject.prefix(there), files)
-                real = RealFiles(files, run.subject.trace, run.stdout, run.addresses)
-                if run.digests.hold(seq, files) and not self._fails_otherwise(cause, moment, real, there):
-                    return True
-        return False
+                yield run, RealFiles(files, run.subject.trace, run.stdout, run.addresses), there, seq
 
     def _replays(self, state: CrashState, real: Path, folder: Path) -> bool:
         """Whether a state's image has the same watched files as a folder."""

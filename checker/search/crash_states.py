@@ -115,7 +115,15 @@ class Search:
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
         self._verdicts = VerdictCache(executor, subject.content, self._meter)
-        self._failures = Failures(subject, executor, self._verdicts, snapshot=snapshot, digested=digested, outer=outer)
+        self._failures = Failures(
+            subject,
+            executor,
+            self._verdicts,
+            snapshot=snapshot,
+            digested=digested,
+            left=self._meter.left,
+            outer=outer,
+        )
         self._reached: Reached[Choice] = Reached()
         self._reused = 0  # choices that were not executed: they passed in an earlier run
         self._last_shown = 0.0  # by the monotonic clock

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.budget import Left, OutOfTime
 from crashcheck.checker.findings.classify import Cause, Classifier
 from crashcheck.checker.findings.prefix_proof import PrefixProof, RunDigested
 from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register
@@ -52,16 +52,17 @@ class Failures:
         *,
         snapshot: Snapshot | None,
         digested: RunDigested | None,
+        left: Left,
         outer: tuple[Level, ...],
     ) -> None:
-        """`snapshot`, `digested`: as PrefixProof has them; `outer`: the crashes before the one that is searched."""
+        """`snapshot`, `digested`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one."""
         # constant
         self._subject = subject
         self._executor = executor
         run_on, write_image = executor.run_on_files, executor.write_image
         self._proof = None
         if snapshot is not None:
-            self._proof = PrefixProof(subject, snapshot, write_image, run_on, digested)
+            self._proof = PrefixProof(subject, snapshot, write_image, run_on, digested, left)
         self._outer = outer
         # changing
         signatures = by_call(subject.space)

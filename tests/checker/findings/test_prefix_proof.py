@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.prefix_proof import (
     NO_SNAPSHOT,
     ON_OTHER_FILES,
@@ -19,6 +20,7 @@ from crashcheck.checker.findings.prefix_proof import (
     OTHER_COURSE,
     SAME_COURSE,
     TRACE_ALL,
+    PrefixProof,
 )
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
@@ -202,3 +204,25 @@ def test_without_a_second_run_nothing_is_proved(tmp_path: Path, clauses: Path) -
     twin = Twin(tmp_path, clauses, "0=64")
     found = twin.world.explore(snapshot=lambda seq: None)
     assert [finding.uncertain for finding in found.uncertain] == [NO_SNAPSHOT]
+
+
+@pytest.mark.parametrize(("left_s", "asked"), [(None, [0]), (60.0, [0]), (0.0, [])])
+def test_a_further_run_is_recorded_only_while_the_search_has_time(
+    left_s: float | None, asked: list[int], tmp_path: Path, clauses: Path
+) -> None:
+    world = Twin(tmp_path, clauses, "0=64").world
+    (found,) = world.explore(snapshot=lambda seq: None).uncertain
+    numbers: list[int] = []
+    with world.executor() as executor:
+        proof = PrefixProof(
+            world.subject,
+            lambda seq: None,
+            executor.write_image,
+            executor.run_on_files,
+            lambda number: numbers.append(number),
+            lambda: left_s,
+        )
+        state = world.subject.prefix(1)
+        cause = Cause(found.kind, state, executor.run(state), 0, None, prefix=True, moment=1)
+        assert proof.missing(cause, tmp_path) == NO_SNAPSHOT
+    assert numbers == asked
