@@ -280,10 +280,12 @@ class Search:
     def _failed(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         with self._executor.aside():
             self._show()
-            counts = self._failures.take(candidate, verdict)
-            for draft in self._failures.fresh:
-                self._found(draft)
-            self._failures.fresh.clear()
+            try:
+                counts = self._failures.take(candidate, verdict)
+            finally:  # the seconds may end after a finding was made
+                for draft in self._failures.fresh:
+                    self._found(draft)
+                self._failures.fresh.clear()
         if counts:
             self._stats.failed(candidate.place, candidate.choice, verdict.outcome)
             if self._exploration is not None:
