@@ -142,26 +142,23 @@ class KeptImages:
                     "INSERT INTO bases (key, used) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET used = ?",
                     (base, now, now),
                 )
-                ((number,),) = self._all("SELECT id FROM bases WHERE key = ?", base)
-                yield number
+                yield self._one("SELECT id FROM bases WHERE key = ?", base)
         except (UnicodeDecodeError, sqlite3.Error) as error:
             raise Unusable(str(error)) from error
 
     def _listing(self, base: int, listing: Listing, state: bytes) -> int:
         row = base, os.fsencode("\0".join(listing)), state
         self._database.execute("INSERT OR IGNORE INTO listings (base, records, state) VALUES (?, ?, ?)", row)
-        found = self._database.execute("SELECT id FROM listings WHERE base = ? AND records = ? AND state = ?", row)
-        return int(found.fetchone()[0])
+        return self._one("SELECT id FROM listings WHERE base = ? AND records = ? AND state = ?", *row)
 
     def _bound(self, base: int) -> None:
         """Remove the bases that were not used for the longest time, and at last the oldest listings of this one."""
         while self._more_than(self._most):
-            rows = self._all(
+            oldest = (
                 "SELECT listings.id FROM listings JOIN bases ON bases.id = base "
-                "ORDER BY base = ?, used, listings.id LIMIT 1",
-                base,
+                "ORDER BY base = ?, used, listings.id LIMIT 1"
             )
-            self._remove(rows[0][0])
+            self._remove(self._one(oldest, base))
         self._database.execute("DELETE FROM bases WHERE id NOT IN (SELECT base FROM listings)")
 
     def _remove(self, listing: int) -> None:
@@ -173,6 +170,16 @@ class KeptImages:
         if self._images is None or self._images > most:
             self._images = int(self._database.execute("SELECT count(*) FROM images").fetchone()[0])
         return self._images > most
+
+    def _one(self, query: str, *values: object) -> int:
+        """The number that a row holds which must be there: an index that is damaged does not lead to it."""
+        try:
+            row = self._database.execute(query, values).fetchone()
+        except (UnicodeDecodeError, sqlite3.Error) as error:
+            raise Unusable(str(error)) from error
+        if row is None or not isinstance(row[0], int):
+            raise Unusable("a row is missing in the database of kept verdicts")
+        return row[0]
 
     def _all(self, query: str, value: object) -> list[tuple]:  # type: ignore[type-arg]
         try:

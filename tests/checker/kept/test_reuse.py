@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crashcheck.checker.kept.dependencies import Dependencies, Unkept
-from crashcheck.checker.kept.store import KeptImages
+from crashcheck.checker.kept.store import KeptImages, Unusable
 from crashcheck.runtime.build import build_runtime
 from support.command_line import run_crashcheck
 
@@ -180,6 +182,16 @@ def test_a_database_whose_tables_have_names_that_are_no_text_is_replaced(tmp_pat
     store = kept(path)
     store.add(b"base", [(LISTING, b"state", b"a")])
     assert images_of(store, b"base") == [b"a"]
+    store.close()
+
+
+def test_a_database_that_does_not_find_what_was_just_added_is_unusable(tmp_path: Path) -> None:
+    kept(tmp_path / "db").close()
+    with closing(sqlite3.connect(tmp_path / "db")) as database, database:
+        database.execute("CREATE TRIGGER lost BEFORE INSERT ON listings BEGIN SELECT RAISE(IGNORE); END")
+    store = kept(tmp_path / "db")
+    with pytest.raises(Unusable):
+        store.add(b"base", [(LISTING, b"state", b"a")])
     store.close()
 
 
