@@ -1,7 +1,8 @@
-"""Operations on parallel arrays: sort, number and count their rows; distinct rows. A column is one of the arrays."""
+"""Operations on parallel arrays: sort, number, count and spread their rows; distinct rows. A column is one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,12 @@ def mix_hash(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def halving_order(many: int) -> Iterator[int]:
+    """All numbers below `many`: 0, its half, its quarters, … (bits in reverse)."""
+    bits = max(1, (many - 1).bit_length())
+    for number in range(1 << bits):
+        place = int(f"{number:0{bits}b}"[::-1], 2)
+        if place < many:
+            yield place

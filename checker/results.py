@@ -77,6 +77,10 @@ class Verdict:
     def passed(self) -> bool:
         return self.outcome is Outcome.PASS
 
+    def fails_as(self, other: Verdict) -> bool:
+        """Whether a failure shows what another shows, and perhaps more, or less."""
+        return self.shows_no_more_than(other) or bool(other.signs and other.shows_no_more_than(self))
+
     def shows_no_more_than(self, other: Verdict) -> bool:
         """Whether a failure may be the same as another: it ended equally, and shows nothing that the other does not.
 

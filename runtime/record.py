@@ -57,6 +57,14 @@ class NthEvent(NamedTuple):
     nth: int  # event of that site, from 1
 
 
+class DigestsAt(NamedTuple):
+    """Events just before which a digest is taken of what the watched files hold: one in so many, by their numbers."""
+
+    one_in: int
+    first: int = 0
+    end: int = 2**63  # the first one that has none
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A command to record, the files that it starts from, and what to record of it.
@@ -75,7 +83,7 @@ class Workload:
     addresses: Path | None = None  # of an earlier recording: its files are mapped at the same addresses again
     snapshot: int | NthEvent | None = None  # copy the watched files just before the first event of this number or a
     # higher one, or between that event and the next
-    digests: int = 0  # take digests of what the watched files hold, at one in so many events; 0: none
+    digests: DigestsAt | None = None  # take digests of what the watched files hold
     loads: bool = False  # record loads from watched files, too
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
@@ -282,9 +290,9 @@ def _recording_variables(workload: Workload, work: Path) -> dict[str, str]:
         else:
             variables["CRASHCHECK_SNAPSHOT_SEQ"] = str(workload.snapshot)
         variables["CRASHCHECK_SNAPSHOT_DIR"] = str(work / "snapshot")
-    if workload.digests:
+    if workload.digests is not None:
         variables["CRASHCHECK_DIGESTS"] = str(work / "trace.cct.digests")
-        variables["CRASHCHECK_DIGESTS_ONE_IN"] = str(workload.digests)
+        variables["CRASHCHECK_DIGESTS_AT"] = " ".join(map(str, workload.digests))
     if workload.loads:
         variables["CRASHCHECK_LOADS"] = "1"
     if workload.memory == "all":

@@ -234,3 +234,11 @@ class SyncKind(IntEnum):
 class MapFlag(IntFlag):
     SHARED = 1
     WRITE = 2
+
+
+def text_hash(text: bytes) -> int:
+    """How the recorder hashes names (raw_hash): 64-bit FNV-1a."""
+    value = 0xCBF29CE484222325
+    for byte in text:
+        value = ((value ^ byte) * 0x100000001B3) % 2**64
+    return value

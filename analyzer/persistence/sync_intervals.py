@@ -9,7 +9,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import PAGE_BYTES
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.runtime.trace_format import Kind, SyncKind
+from crashcheck.runtime.trace_format import Kind, SyncKind, text_hash
 
 # Sync kinds that order nothing (crash-model.md, page-cache rule 2).
 _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
@@ -79,8 +79,5 @@ def syncs_of(trace: Trace, amplify: bool) -> list[SyncInterval]:
 
 
 def folder_hash(folder: str) -> int:
-    """How a CC_DIRSYNC names a folder: 64-bit FNV-1a of its path relative to the pool ("" is the pool itself)."""
-    value = 0xCBF29CE484222325
-    for byte in os.fsencode(folder):
-        value = ((value ^ byte) * 0x100000001B3) & ((1 << 64) - 1)
-    return value
+    """How a CC_DIRSYNC names a folder, by its path relative to the pool ("" is the pool itself)."""
+    return text_hash(os.fsencode(folder))

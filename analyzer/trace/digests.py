@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from crashcheck.runtime.patterns import watched_files
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents
+from crashcheck.runtime.trace_format import text_hash
 
 _RECORD_BYTES = 16  # struct digest
 _WORD, _INDEX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -52,7 +53,7 @@ def digest_of(folder: Path, patterns: Sequence[str]) -> int:
 
 
 def _of_file(path: Path, name: str) -> int:
-    seed = np.uint64(_hash(os.fsencode(name)))
+    seed = np.uint64(text_hash(os.fsencode(name)))
     out = 0
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -76,11 +77,3 @@ def _mixed(word: NDArray[np.uint64], index: NDArray[np.uint64], seed: np.uint64)
     mixed = (mixed ^ mixed >> shift) * _FIRST
     mixed = (mixed ^ mixed >> np.uint64(29)) * _SECOND
     return mixed ^ mixed >> shift
-
-
-def _hash(text: bytes) -> int:
-    """64-bit FNV-1a."""
-    out = 14695981039346656037
-    for byte in text:
-        out = (out ^ byte) * 1099511628211 % 2**64
-    return out

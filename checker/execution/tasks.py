@@ -141,9 +141,7 @@ class Tasks:
 
     def write_image(self, state: CrashState, folder: Path) -> None:
         """Write a state's image into `folder`, which must not exist."""
-        durable = _plain(self._content.durable(None, state.point))
-        image_folder.write_image(self._first, durable, folder)
-        image_folder.patch_image(folder, _plain(self._content.patches(state)))
+        write_image(self._content, self._first, state, folder)
 
     def write_issued(self, from_point: int | None, to_point: int, folder: Path) -> None:
         """Move the image in `folder` from everything issued by one point to that by a later one; None: make it."""
@@ -160,6 +158,12 @@ class Tasks:
         if self._always is not None:
             return self._always
         return (0, 0) if point == FIRST else (int(self._points[point].acked), int(self._points[point].stdout_bytes))
+
+
+def write_image(content: Content, first: Path, state: CrashState, folder: Path) -> None:
+    """Write a state's image into `folder`, which must not exist. `first`: the image before the workload."""
+    image_folder.write_image(first, _plain(content.durable(None, state.point)), folder)
+    image_folder.patch_image(folder, _plain(content.patches(state)))
 
 
 def _plain(patches: Iterable[FilePatch]) -> image_folder.Patches:

@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import halving_order
 from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
@@ -27,7 +28,6 @@ from crashcheck.checker.states.granules import Choices
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
-from crashcheck.checker.strategies.ranked import halves
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.exploration import End, Explored
 
@@ -243,7 +243,7 @@ class PointExploration:
             self._why["to count the states took too long"] = self._count.feasible().value
             return
         every = [each for each in self._count.stretches if each.states > _FEW]
-        for first in halves(_PASSES):
+        for first in halving_order(_PASSES):
             yield from every[first::_PASSES]
 
     def _prepared(self, stretch: Stretch, image: _Image) -> Product | str:

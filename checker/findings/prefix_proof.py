@@ -9,19 +9,22 @@
 3. If that run is nowhere at the place, or the check does not fail there, the workload is recorded with digests of its
    real files: where one equals that of the replayed files, they were these. So every moment of the run that is at the
    place can be tried, whatever other threads did meanwhile.
-4. The check has to fail there as it fails on the replayed files: it ends equally, and shows nothing else.
+4. The check has to fail there as it fails on the replayed files: it ends equally, and what it prints there is
+   among what it prints here, or the other way round: how much more is lost depends on what other threads had done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import halving_order
 from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
@@ -30,7 +33,7 @@ from crashcheck.checker.results import TO_SETTLE, Outcome
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.checker.token import digest
 from crashcheck.runtime import sparse
-from crashcheck.runtime.record import NthEvent
+from crashcheck.runtime.record import DigestsAt, NthEvent
 from crashcheck.runtime.trace_format import Kind
 
 if TYPE_CHECKING:
@@ -56,11 +59,14 @@ ON_OTHER_FILES = "a second run made other updates, or in another order: on its r
 WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)
 RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
-# Of each run that is made for all proofs of a search: one in how many events has a digest. Digests slow down the thread
-# that takes them, so that others may run before it; a run with few is more like one without.
-DIGESTS_ONE_IN = (8, 1, 8, 8)
+# Runs with digests, in this order. Digests slow down the thread that takes them, so that others may run before it;
+# a run with few is more like one without. Each has them at one in so many events, for all findings; or at all
+# events near one moment (NEAR).
+NEAR = 0
+_RUNS = (8, NEAR, 1, NEAR, 8, NEAR, 8)
+_NEAR_EVENTS = 64  # on either side
 _SHARE = 0.25  # of the seconds that are left of a search: what digests may take for one finding
-_MOMENTS = 4  # of each of them, at which the check is tried
+_MOMENTS = 64  # of each of them, at most, at which the check is tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +80,7 @@ class DigestedRun:
     addresses: Path  # where it mapped files
 
 
-RunDigested = Callable[[int], DigestedRun | None]  # by its number, from 0; None: it could not be recorded
+RunDigested = Callable[[DigestsAt], DigestedRun | None]  # None: it could not be recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ class PrefixProof:
     run_on_files: RunOnFiles
     digested: RunDigested | None = None
     left: Left = endless  # of the search
+    _runs: dict[int, DigestedRun | None] = field(default_factory=dict)  # that serve all findings, by index in _RUNS
 
     def missing(self, cause: Cause, folder: Path) -> str:
         """Why a failing prefix is not proved; empty if it is. `folder` is used for replayed images."""
@@ -102,9 +109,9 @@ class PrefixProof:
         real = self.snapshot(number)
         if real is None:
             return NO_SNAPSHOT
-        place = _place(self.subject.trace, moment)
+        place = _Course(self.subject.trace).place(moment)
         there = int(np.searchsorted(real.trace.events["seq"], number))
-        if place != _place(real.trace, there):
+        if place != _Course(real.trace).place(there):
             last = _last_update(self.subject.trace, moment)
             real = self.snapshot(last) if last is not None else None
             found = _found_again(real.trace, last, place) if real is not None and last is not None else None
@@ -120,7 +127,7 @@ class PrefixProof:
         point = self.subject.point_at(moment)
         for _ in range(2):  # what passes once is flaky
             verdict = self.run_on_files(real, point, _acknowledged(real.trace, there))
-            if verdict.passed or not verdict.shows_no_more_than(cause.verdict):
+            if verdict.passed or not verdict.fails_as(cause.verdict):
                 return _not_replayed(verdict, _same_updates(self.subject.trace, real.trace))
             if verdict.outcome is Outcome.TIMEOUT:
                 break  # it had all the time that the limits allow
@@ -140,12 +147,11 @@ class PrefixProof:
         self, cause: Cause, moment: int, folder: Path
     ) -> Iterator[tuple[DigestedRun, RealFiles, int, int]]:
         """Runs with digests, the files replayed at each place of a moment, its event there, and the digest's number."""
-        trace = self.subject.trace
-        place = _around(trace, _updates(trace), moment, cause.kept is not None)
+        place = _Course(self.subject.trace).around(moment, cause.kept is not None)
         keep_on = within(self.left, _SHARE)
-        for number in range(len(DIGESTS_ONE_IN)):
+        for number, one_in in enumerate(_RUNS):
             keep_on()
-            run = self.digested(number) if self.digested is not None else None
+            run = self._digested_run(number, one_in, moment)
             if run is None:
                 return
             for there, seq in _moments_at(run, place, cause.kept is not None):
@@ -153,6 +159,16 @@ class PrefixProof:
                 files = folder / f"digested-{number}-{there}"
                 run.write_image(run.subject.prefix(there), files)
                 yield run, RealFiles(files, run.subject.trace, run.stdout, run.addresses), there, seq
+
+    def _digested_run(self, number: int, one_in: int, moment: int) -> DigestedRun | None:
+        if self.digested is None:
+            return None
+        if one_in == NEAR:
+            at = int(self.subject.trace.events["seq"][moment])
+            return self.digested(DigestsAt(1, max(0, at - _NEAR_EVENTS), at + _NEAR_EVENTS))
+        if number not in self._runs:
+            self._runs[number] = self.digested(DigestsAt(one_in))
+        return self._runs[number]
 
     def _replays(self, state: CrashState, real: Path, folder: Path) -> bool:
         """Whether a state's image has the same watched files as a folder."""
@@ -183,42 +199,51 @@ def _same_updates(one: Trace, other: Trace) -> bool:
     return bool(np.array_equal(one.events[_updates(one)][fields], other.events[_updates(other)][fields]))
 
 
-def _place(trace: Trace, event: int) -> tuple[object, ...]:
-    """Where in the program a run is just before an event: operations begun and ended, the updates before and after."""
-    kinds = trace.events["kind"]
-    marks = [int(np.count_nonzero(kinds[:event] == kind)) for kind in (Kind.MARK_BEGIN, Kind.MARK_END)]
-    updates = _updates(trace)
-    at = int(np.searchsorted(updates, event))
-    return (*marks, *(_call(trace, updates, index) for index in (at - 1, at)))
+class _Course:
+    """Where in the program a recorded run is just before each of its events."""
 
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.updates = _updates(trace)
+        kinds = trace.events["kind"]
+        self._marks = [np.flatnonzero(kinds == kind) for kind in (Kind.MARK_BEGIN, Kind.MARK_END)]
 
-def _around(trace: Trace, updates: NDArray[np.intp], event: int, both: bool) -> tuple[object, ...]:
-    """As `_place`, by what names a finding: the sites of the updates, and that of the one before only with `both`."""
-    kinds, at = trace.events["kind"][:event], int(np.searchsorted(updates, event))
-    marks = [int(np.count_nonzero(kinds == kind)) for kind in (Kind.MARK_BEGIN, Kind.MARK_END)]
-    return (*marks, *(_call(trace, updates, index)[:2] for index in (at - 1, at)[0 if both else 1 :]))
+    def place(self, event: int) -> tuple[object, ...]:
+        """Operations begun and ended, and the updates before and after, with their stacks."""
+        return (*self._begun_and_ended(event), *self._calls(event))
+
+    def around(self, event: int, both: bool) -> tuple[object, ...]:
+        """The same by what names a finding: the sites of the updates, and that of the one before only with `both`."""
+        sites = [call[:2] for call in self._calls(event)]
+        return (*self._begun_and_ended(event), *(sites if both else sites[1:]))
+
+    def _begun_and_ended(self, event: int) -> list[int]:
+        return [int(np.searchsorted(marks, event)) for marks in self._marks]
+
+    def _calls(self, event: int) -> list[tuple[object, ...]]:
+        at = int(np.searchsorted(self.updates, event))
+        return [_call(self._trace, self.updates, index) for index in (at - 1, at)]
 
 
 def _moments_at(run: DigestedRun, place: tuple[object, ...], both: bool) -> list[tuple[int, int]]:
-    """Events of a run with digests, just before which it is at a place of `_around`, with the numbers of the digests:
-    _MOMENTS of them, evenly spread.
+    """Events of a run with digests, just before which it is at a place of `around`, with the numbers of the digests:
+    _MOMENTS of them at most, in an order in which each first part is spread over the run.
 
     Of those between two updates it is the last: what was promised meanwhile is known to the check.
     """
     trace = run.subject.trace
-    updates = _updates(trace)
+    course = _Course(trace)
     numbers = np.sort(np.fromiter(run.digests.taken, dtype=np.uint64))
     moments = np.searchsorted(trace.events["seq"], numbers)
     numbers, moments = numbers[moments < len(trace.events)], moments[moments < len(trace.events)]
-    after = np.searchsorted(updates, moments)
+    after = np.searchsorted(course.updates, moments)
     last = np.append(after[1:] != after[:-1], True)[: len(after)]
     found = [
         (int(moment), int(number))
         for moment, number in zip(moments[last], numbers[last], strict=True)
-        if _around(trace, updates, int(moment), both) == place
+        if course.around(int(moment), both) == place
     ]
-    chosen = np.linspace(0, len(found) - 1, min(len(found), _MOMENTS)).astype(np.int64)
-    return [found[index] for index in chosen.tolist()]
+    return [found[index] for index in islice(halving_order(len(found)), _MOMENTS)]
 
 
 def _last_update(trace: Trace, event: int) -> NthEvent | None:
@@ -242,7 +267,8 @@ def _found_again(trace: Trace, last: NthEvent, place: tuple[object, ...]) -> int
     Up to the next update the files stay as they were copied. If another process recorded the next event, then that is
     not known, because only the counting process makes the copy.
     """
-    updates = _updates(trace)
+    course = _Course(trace)
+    updates = course.updates
     for unit in trace.units:
         if unit.key != last.unit:
             continue
@@ -254,7 +280,7 @@ def _found_again(trace: Trace, last: NthEvent, place: tuple[object, ...]) -> int
             first = int(events[last.nth - 1]) + 1
             end = int(updates[np.searchsorted(updates, first)]) if updates[-1] >= first else len(trace.events) - 1
             if first < len(trace.events) and _process(trace, first) == process:
-                return next((at for at in range(first, end + 1) if _place(trace, at) == place), None)
+                return next((at for at in range(first, end + 1) if course.place(at) == place), None)
     return None
 
 

@@ -8,6 +8,7 @@ from itertools import chain, islice
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import halving_order
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, find_behaviours, find_groups
 from crashcheck.analyzer.concurrency.predecessors import Deviance
 from crashcheck.analyzer.invariants import Inferred, StateQuery
@@ -342,7 +343,7 @@ def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> It
 def _spread(group: BehaviourGroup) -> Iterator[int]:
     """Members but the representative: one of each set of equal members, then a second one of each. Equal members are in
     an order in which each prefix is spread evenly over instances and time."""
-    left = [(np.sort(members), halves(len(members))) for members in group.members_by_pattern]
+    left = [(np.sort(members), halving_order(len(members))) for members in group.members_by_pattern]
     while left:
         still = []
         for members, places in left:
@@ -354,12 +355,3 @@ def _spread(group: BehaviourGroup) -> Iterator[int]:
             if member != group.representative.id:
                 yield member
         left = still
-
-
-def halves(many: int) -> Iterator[int]:
-    """All numbers below `many`: 0, its half, its quarters, … (bits in reverse)."""
-    bits = max(1, (many - 1).bit_length())
-    for number in range(1 << bits):
-        place = int(f"{number:0{bits}b}"[::-1], 2)
-        if place < many:
-            yield place

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "recorder/digests.h"
 #include "recorder/pool_files.h"
@@ -14,20 +13,22 @@
 
 static char path[PATH_ROOM];
 static uint64_t apart; /* events from one digest to the next */
+static uint64_t limit; /* number of the first event that has none */
 
 struct sum {
     uint64_t digest;
     uint64_t units;
+    uint64_t seed; /* of the file */
 };
 
-void cc_digests_start(const char *file, const char *one_in)
+void cc_digests_start(const char *file, const char *at)
 {
-    if (!file || !*file || raw_length(file) >= sizeof path)
+    if (!file || !*file || !at || raw_length(file) >= sizeof path)
         return;
     raw_append(path, sizeof path, file);
-    for (; one_in && *one_in >= '0' && *one_in <= '9'; one_in++)
-        apart = apart * 10 + (uint64_t)(*one_in - '0');
-    cc_snapshot_seq = 0;
+    apart = raw_number(&at);
+    cc_snapshot_seq = raw_number(&at);
+    limit = raw_number(&at);
 }
 
 bool cc_takes_digests(void)
@@ -44,44 +45,27 @@ static inline uint64_t mixed(uint64_t word, uint64_t index, uint64_t seed)
     return x ^ x >> 32;
 }
 
-/* Words of zeros count nothing, as holes do. */
-static bool add_data(struct sum *sum, int fd, uint64_t seed, uint64_t at, uint64_t end)
+/* Words of zeros count nothing, as holes do; words begin where they do without holes. */
+static bool add_data(int fd, uint64_t at, uint64_t end, void *context)
 {
     static uint64_t buffer[UNIT / 8];
-    while (at < end) {
-        if (++sum->units > AT_ONCE)
-            return false;
+    struct sum *sum = context;
+    at &= ~7ul;
+    while (at < end && ++sum->units <= AT_ONCE) {
         long got = raw4(SYS_pread64, fd, (long)buffer, (long)(end - at < UNIT ? end - at : UNIT), (long)at);
+        if (got < 0)
+            sum->units = AT_ONCE + 1;
         if (got <= 0)
-            return got == 0;
+            break;
         raw_fill((char *)buffer + got, 0, (size_t)(-got & 7));
         for (long i = 0; i < (got + 7) / 8; i++)
             if (buffer[i])
-                sum->digest += mixed(buffer[i], at / 8 + (uint64_t)i + 1, seed);
+                sum->digest += mixed(buffer[i], at / 8 + (uint64_t)i + 1, sum->seed);
         if (got % 8) /* the end of the data */
-            return true;
+            break;
         at += (uint64_t)got;
     }
-    return true;
-}
-
-static bool add_content(struct sum *sum, int fd, uint64_t seed, long size)
-{
-    for (long at = 0; at < size;) {
-        long data = raw3(SYS_lseek, fd, at, SEEK_DATA);
-        if (data == -ENXIO)
-            break;
-        if (raw_failed(data))
-            data = at;
-        long hole = raw3(SYS_lseek, fd, data, SEEK_HOLE);
-        if (raw_failed(hole))
-            hole = size;
-        data &= ~7l; /* words begin where they do without holes */
-        if (!add_data(sum, fd, seed, (uint64_t)data, (uint64_t)hole))
-            return false;
-        at = hole;
-    }
-    return true;
+    return sum->units <= AT_ONCE;
 }
 
 static void add_file(int folder, const char *name, const char *relative, void *context)
@@ -97,11 +81,13 @@ static void add_file(int folder, const char *name, const char *relative, void *c
         sum->units = AT_ONCE + 1;
         return;
     }
-    uint64_t seed = raw_hash(RAW_HASH_START, relative);
-    if (raw_failed(raw3(SYS_fstat, fd, (long)&state, 0)) || !add_content(sum, (int)fd, seed, state.st_size))
+    sum->seed = raw_hash(RAW_HASH_START, relative);
+    if (raw_failed(raw3(SYS_fstat, fd, (long)&state, 0))) {
         sum->units = AT_ONCE + 1;
-    else
-        sum->digest += mixed((uint64_t)state.st_size, 0, seed);
+    } else {
+        sum->digest += mixed((uint64_t)state.st_size, 0, sum->seed);
+        cc_walk_data((int)fd, (uint64_t)state.st_size, add_data, sum);
+    }
     raw3(SYS_close, fd, 0, 0);
 }
 
@@ -112,7 +98,7 @@ static bool is_next(uint64_t seq)
 
 uint64_t cc_digest(uint64_t seq, uint32_t count)
 {
-    struct sum sum = {0, 0};
+    struct sum sum = {0, 0, 0};
     if (!is_next(seq + count))
         return 0;
     cc_walk_pool(add_file, &sum);
@@ -126,5 +112,5 @@ uint64_t cc_digest(uint64_t seq, uint32_t count)
             raw3(SYS_close, fd, 0, 0);
         }
     }
-    return seq + apart;
+    return seq + apart < limit ? seq + apart : NO_SNAPSHOT;
 }

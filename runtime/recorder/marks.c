@@ -24,14 +24,6 @@ static void mark_by_call(bool begins)
         raw3(SYS_prctl, CC_MARK_CALL, begins ? CC_MARK_BEGINS : CC_MARK_ENDS, 0);
 }
 
-static uint64_t read_number(const char **text)
-{
-    uint64_t value = 0;
-    for (; **text >= '0' && **text <= '9'; (*text)++)
-        value = value * 10 + (uint64_t)(**text - '0');
-    return value;
-}
-
 /* `setting`: "1" takes descriptor 1 of this process if it is a regular file, "device:inode" that file only. */
 void cc_output_start(const char *setting)
 {
@@ -39,10 +31,10 @@ void cc_output_start(const char *setting)
     if (!setting || !*setting || !cc_state_of_fd(1, &state) || (state.mode & S_IFMT) != S_IFREG)
         return;
     const char *text = setting;
-    uint64_t device = read_number(&text);
+    uint64_t device = raw_number(&text);
     if (*text == ':') {
         text++;
-        if (device != state.device || read_number(&text) != state.inode)
+        if (device != state.device || raw_number(&text) != state.inode)
             return;
     }
     output_device = state.device;

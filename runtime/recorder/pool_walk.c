@@ -1,6 +1,8 @@
-/* Visits each pool file that there is. */
+/* Visits each pool file that there is, and the data of a file. */
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "recorder/pool_files.h"
 
@@ -75,4 +77,21 @@ void cc_walk_pool(cc_visit *each, void *context)
     walked.relative[0] = 0;
     walk(&walked, (int)pool, 0);
     raw3(SYS_close, pool, 0, 0);
+}
+
+void cc_walk_data(int fd, uint64_t size, cc_visit_data *visit, void *context)
+{
+    for (long at = 0; (uint64_t)at < size;) {
+        long data = raw3(SYS_lseek, fd, at, SEEK_DATA);
+        if (data == -ENXIO)
+            return;
+        if (raw_failed(data)) /* the file system knows no holes */
+            data = at;
+        long hole = raw3(SYS_lseek, fd, data, SEEK_HOLE);
+        if (raw_failed(hole))
+            hole = (long)size;
+        if (!visit(fd, (uint64_t)data, (uint64_t)hole, context))
+            return;
+        at = hole;
+    }
 }

@@ -185,7 +185,7 @@ static void start(void)
     watch_for_forks();
     cc_sequence_start();
     cc_snapshot_start(getenv("CRASHCHECK_SNAPSHOT_SEQ"), getenv("CRASHCHECK_SNAPSHOT_AFTER"), getenv("CRASHCHECK_SNAPSHOT_DIR"));
-    cc_digests_start(getenv("CRASHCHECK_DIGESTS"), getenv("CRASHCHECK_DIGESTS_ONE_IN"));
+    cc_digests_start(getenv("CRASHCHECK_DIGESTS"), getenv("CRASHCHECK_DIGESTS_AT"));
     cc_output_start(getenv("CRASHCHECK_STDOUT"));
     executed = true;
     cc_recording = 1;

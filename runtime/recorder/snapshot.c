@@ -1,5 +1,4 @@
 /* A copy of the pool files as they are just before an event: what a crash of the process would leave. */
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,28 +14,17 @@ static uint32_t chosen_index;
 static uint64_t chosen_count; /* 0: the event is chosen by its number */
 static uint64_t counted;
 
-/* The decimal number at `*text`, which moves behind it and the space that follows. */
-static uint64_t number(const char **text)
-{
-    uint64_t value = 0;
-    for (; **text >= '0' && **text <= '9'; (*text)++)
-        value = value * 10 + (uint64_t)(**text - '0');
-    if (**text == ' ')
-        (*text)++;
-    return value;
-}
-
 void cc_snapshot_start(const char *seq, const char *after, const char *into)
 {
     if (!into || raw_length(into) >= sizeof folder)
         return;
     raw_move(folder, into, raw_length(into) + 1);
     if (seq && *seq)
-        cc_snapshot_seq = number(&seq);
+        cc_snapshot_seq = raw_number(&seq);
     if (after && *after) {
-        chosen_key = number(&after);
-        chosen_index = (uint32_t)number(&after);
-        chosen_count = number(&after);
+        chosen_key = raw_number(&after);
+        chosen_index = (uint32_t)raw_number(&after);
+        chosen_count = raw_number(&after);
     }
 }
 
@@ -71,16 +59,18 @@ static void make_parents(int root, const char *relative)
     }
 }
 
-static void copy_data(int from, int to, uint64_t at, uint64_t end)
+static bool copy_data(int from, uint64_t at, uint64_t end, void *into)
 {
     static char buffer[1 << 16];
+    int to = *(int *)into;
     while (at < end) {
         long part = (long)(end - at < sizeof buffer ? end - at : sizeof buffer);
         part = raw4(SYS_pread64, from, (long)buffer, part, (long)at);
         if (part <= 0 || raw4(SYS_pwrite64, to, (long)buffer, part, (long)at) != part)
-            return;
+            break;
         at += (uint64_t)part;
     }
+    return true;
 }
 
 /* Holes stay holes. */
@@ -93,20 +83,9 @@ static void copy(int from_folder, const char *name, int root, const char *relati
     make_parents(root, relative);
     long to = raw4(SYS_openat, root, (long)relative, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (!raw_failed(to) && !raw_failed(raw3(SYS_fstat, from, (long)&state, 0))) {
+        int into = (int)to;
         raw3(SYS_ftruncate, to, state.st_size, 0);
-        long at = 0;
-        while (at < state.st_size) {
-            long data = raw3(SYS_lseek, from, at, SEEK_DATA);
-            if (data == -ENXIO)
-                break;
-            if (raw_failed(data))
-                data = at;
-            long hole = raw3(SYS_lseek, from, data, SEEK_HOLE);
-            if (raw_failed(hole))
-                hole = state.st_size;
-            copy_data((int)from, (int)to, (uint64_t)data, (uint64_t)hole);
-            at = hole;
-        }
+        cc_walk_data((int)from, (uint64_t)state.st_size, copy_data, &into);
     }
     if (!raw_failed(to))
         raw3(SYS_close, to, 0, 0);

@@ -12,7 +12,7 @@ struct digest {
     uint64_t seq, digest;
 };
 
-HIDDEN void cc_digests_start(const char *file, const char *one_in); /* one in so many events has one */
+HIDDEN void cc_digests_start(const char *file, const char *at); /* "one_in first end": of the events from `first` on, one in so many */
 HIDDEN bool cc_takes_digests(void);
 HIDDEN uint64_t cc_digest(uint64_t seq, uint32_t count); /* the number of the first event to take the next one at */
 

@@ -23,6 +23,10 @@ extern HIDDEN struct file_state cc_pool_state; /* of the pool folder */
 typedef void cc_visit(int folder, const char *name, const char *relative, void *context);
 HIDDEN void cc_walk_pool(cc_visit *visit, void *context);
 
+/* Calls `visit` for each part of an open file, of `size` bytes, that is no hole, until one call returns false. */
+typedef bool cc_visit_data(int fd, uint64_t at, uint64_t end, void *context);
+HIDDEN void cc_walk_data(int fd, uint64_t size, cc_visit_data *visit, void *context);
+
 /* Whether an open file, or what a path would name, is in the pool; `relative` is its path from there. */
 HIDDEN bool cc_in_pool(int fd, char *relative);
 HIDDEN bool cc_names_pool_file(int folder, const char *path, char *relative); /* and matches a pattern */

@@ -73,6 +73,17 @@ static inline size_t raw_append(char *to, size_t room, const char *text)
     return length;
 }
 
+/* The decimal number at `*text`, which moves behind it and a space that follows. */
+static inline uint64_t raw_number(const char **text)
+{
+    uint64_t value = 0;
+    for (; **text >= '0' && **text <= '9'; (*text)++)
+        value = value * 10 + (uint64_t)(**text - '0');
+    if (**text == ' ')
+        (*text)++;
+    return value;
+}
+
 /* 64-bit FNV-1a of texts, one after another: `hash` is RAW_HASH_START or that of the texts before. */
 #define RAW_HASH_START 14695981039346656037ull
 static inline uint64_t raw_hash(uint64_t hash, const char *text)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.execution.tasks import FINAL, Tasks
-from crashcheck.checker.findings.prefix_proof import DIGESTS_ONE_IN, DigestedRun, RunDigested
+from crashcheck.checker.execution.tasks import FINAL, write_image
+from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
@@ -24,7 +25,7 @@ from crashcheck.checker.remote.shipment import shipment_of
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.record import NthEvent, Recording
+from crashcheck.runtime.record import DigestsAt, NthEvent, Recording
 from crashcheck.stages.recording import RecordedRun, ended_operations, read_recording, record_again
 
 RecordAgain = Callable[[int | NthEvent, Path], Recording]  # a moment to copy the files at, and a folder to record in
@@ -127,18 +128,19 @@ def snapshots_by(again: RecordAgain, folder: Path) -> Snapshot:
 
 
 def digested_runs_of(config: Config, run: RecordedRun, folder: Path) -> RunDigested:
-    """Further recordings of the workload below `folder`, each made when it is first asked for; None if that fails."""
+    """Records the workload again below `folder`, with digests at some events; None if that fails."""
 
-    @cache
-    def digested(number: int) -> DigestedRun | None:
+    numbers = count(1)
+
+    def digested(at: DigestsAt) -> DigestedRun | None:
         try:
-            recording = record_again(config, run, folder / f"digests-{number}", None, DIGESTS_ONE_IN[number])
+            recording = record_again(config, run, folder / f"digests-{next(numbers)}", at)
             subject = read_recording(config, recording).subject
         except CrashcheckError:
             return None
-        images = Tasks(subject.content, subject.space.points, recording.first, 0.0, None, (0, 0))
+        write = partial(write_image, subject.content, recording.first)
         digests = Digests.read(recording.trace, config.pool.files)
-        return DigestedRun(subject, digests, images.write_image, recording.stdout, recording.addresses)
+        return DigestedRun(subject, digests, write, recording.stdout, recording.addresses)
 
     return digested
 

@@ -35,7 +35,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import family_of
-from crashcheck.runtime.record import NthEvent, ProcessEnd, Recording, Workload, record, supervise, tail
+from crashcheck.runtime.record import DigestsAt, NthEvent, ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind, Recorder
 from crashcheck.runtime.validate import read_notes
 
@@ -205,20 +205,15 @@ def record_workload(config: Config, workload: Workload, folder: Path) -> Recordi
     return record(workload, folder)
 
 
-def record_again(
-    config: Config, run: RecordedRun, folder: Path, snapshot: int | NthEvent | None, digests: int = 0
-) -> Recording:
-    """Record the same workload once more from the same first image, for a copy of the files at an event.
-
-    `snapshot`: that event; None: for digests of them at one in `digests` events.
-    """
+def record_again(config: Config, run: RecordedRun, folder: Path, at: int | NthEvent | DigestsAt) -> Recording:
+    """Record the same workload once more from the same first image, for a copy or digests of the files at events."""
     workload = replace(
         workload_in(config, folder),
         setup=None,
         first_image=run.recording.first,
         addresses=run.recording.addresses,
-        snapshot=snapshot,
-        digests=digests,
+        snapshot=None if isinstance(at, DigestsAt) else at,
+        digests=at if isinstance(at, DigestsAt) else None,
     )
     return record_workload(config, workload, folder)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crashcheck.analyzer.trace.digests import Digests
+from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.prefix_proof import (
@@ -20,6 +24,7 @@ from crashcheck.checker.findings.prefix_proof import (
     OTHER_COURSE,
     SAME_COURSE,
     TRACE_ALL,
+    DigestedRun,
     PrefixProof,
 )
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
@@ -27,6 +32,7 @@ from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import TO_SETTLE
 from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.runtime.record import DigestsAt
 from support.checked_worlds import STEPS, World, two_steps, words
 from support.command_line import run_crashcheck
 from support.compilers import c_compiler
@@ -206,23 +212,45 @@ def test_without_a_second_run_nothing_is_proved(tmp_path: Path, clauses: Path) -
     assert [finding.uncertain for finding in found.uncertain] == [NO_SNAPSHOT]
 
 
-@pytest.mark.parametrize(("left_s", "asked"), [(None, [0]), (60.0, [0]), (0.0, [])])
-def test_a_further_run_is_recorded_only_while_the_search_has_time(
-    left_s: float | None, asked: list[int], tmp_path: Path, clauses: Path
-) -> None:
-    world = Twin(tmp_path, clauses, "0=64").world
+@contextlib.contextmanager
+def unproved(
+    folder: Path, clauses: Path, digested: Callable[[DigestsAt], DigestedRun | None], left: Left = endless
+) -> Iterator[tuple[PrefixProof, Cause]]:
+    """A failing prefix of a workload that can only be recorded again with digests."""
+    world = Twin(folder, clauses, "0=64").world
     (found,) = world.explore(snapshot=lambda seq: None).uncertain
-    numbers: list[int] = []
     with world.executor() as executor:
         proof = PrefixProof(
-            world.subject,
-            lambda seq: None,
-            executor.write_image,
-            executor.run_on_files,
-            lambda number: numbers.append(number),
-            lambda: left_s,
+            world.subject, lambda seq: None, executor.write_image, executor.run_on_files, digested, left
         )
         state = world.subject.prefix(1)
-        cause = Cause(found.kind, state, executor.run(state), 0, None, prefix=True, moment=1)
+        yield proof, Cause(found.kind, state, executor.run(state), 0, None, prefix=True, moment=1)
+
+
+@pytest.mark.parametrize(("left_s", "asked"), [(None, [DigestsAt(8)]), (60.0, [DigestsAt(8)]), (0.0, [])])
+def test_a_further_run_is_recorded_only_while_the_search_has_time(
+    left_s: float | None, asked: list[DigestsAt], tmp_path: Path, clauses: Path
+) -> None:
+    runs: list[DigestsAt] = []
+    with unproved(tmp_path, clauses, lambda at: runs.append(at), lambda: left_s) as (proof, cause):
         assert proof.missing(cause, tmp_path) == NO_SNAPSHOT
-    assert numbers == asked
+    assert runs == asked
+
+
+def test_runs_with_digests_of_all_of_it_serve_each_finding_and_others_are_near_a_moment(
+    tmp_path: Path, clauses: Path
+) -> None:
+    runs: list[DigestsAt] = []
+
+    def record_without_digests(at: DigestsAt) -> DigestedRun:
+        runs.append(at)
+        return DigestedRun(proof.subject, Digests(), proof.write_image, tmp_path, tmp_path)
+
+    with unproved(tmp_path, clauses, record_without_digests) as (proof, cause):
+        first = [proof.missing(cause, tmp_path), *runs]
+        runs.clear()
+        later = [proof.missing(cause, tmp_path), *runs]
+    near = DigestsAt(1, 0, int(proof.subject.trace.events["seq"][1]) + 64)
+    every = DigestsAt(8)
+    assert later == [NO_SNAPSHOT, near, near, near]
+    assert first == [NO_SNAPSHOT, every, near, DigestsAt(1), near, every, near, every]

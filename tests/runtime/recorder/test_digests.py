@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.analyzer.trace.digests import Digests, digest_of
-from crashcheck.runtime.record import Recording
+from crashcheck.runtime.record import DigestsAt, Recording
 
 DB = ["*.db"]
 
@@ -17,7 +17,7 @@ def taken(recording: Recording) -> dict[int, int]:
 
 
 def test_a_digest_is_of_the_files_just_before_its_event(recorded: Callable[..., tuple]) -> None:
-    trace, recording = recorded("calls", "counts", digests=1)
+    trace, recording = recorded("calls", "counts", digests=DigestsAt(1))
     digests = taken(recording)
     updates = [*trace.of("STORE")[4:7], *trace.of("WRITE")[4:7], *trace.of("EXIT")]
     for event in updates:
@@ -68,26 +68,34 @@ def test_data_between_holes_is_counted_once(tmp_path: Path, recorded: Callable[.
                     file.write(page)
     assert (tmp_path / "sparse" / "b.db").stat().st_blocks < (tmp_path / "filled" / "b.db").stat().st_blocks
     assert digest_of(tmp_path / "sparse", DB) == digest_of(tmp_path / "filled", DB)
-    trace, recording = recorded("basic", first_image=tmp_path / "sparse", digests=1)
+    trace, recording = recorded("basic", first_image=tmp_path / "sparse", digests=DigestsAt(1))
     assert taken(recording)[trace.of("EXIT")[0].seq] == digest_of(recording.pool, DB)
 
 
 def test_large_files_have_no_digests(tmp_path: Path, recorded: Callable[..., tuple]) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "large" / "b.db").write_bytes(b"x" * (17 << 20))
-    _, recording = recorded("basic", first_image=tmp_path / "large", digests=1)
+    _, recording = recorded("basic", first_image=tmp_path / "large", digests=DigestsAt(1))
     assert taken(recording) == {}
 
 
 def test_the_program_keeps_its_locks_and_sees_no_child(recorded: Callable[..., tuple]) -> None:
-    trace, recording = recorded("examined", digests=1)
+    trace, recording = recorded("examined", digests=DigestsAt(1))
     assert {store.seq for store in trace.of("STORE")} <= taken(recording).keys()
     stores = trace.of("STORE")
     assert recorded("examined", snapshot=stores[9].seq)[1].snapshot.is_dir()
 
 
 def test_one_in_eight_events_has_a_digest(recorded: Callable[..., tuple]) -> None:
-    _, recording = recorded("calls", "counts", digests=8)
+    _, recording = recorded("calls", "counts", digests=DigestsAt(8))
     numbers = sorted(taken(recording))
     assert len(numbers) > 1
     assert {later - number for number, later in itertools.pairwise(numbers)} <= {6, 7, 8}  # some events take 3 numbers
+
+
+def test_only_events_of_a_range_have_digests(recorded: Callable[..., tuple]) -> None:
+    _, recording = recorded("calls", "counts", digests=DigestsAt(1))
+    every = sorted(taken(recording))
+    first, end = every[2], every[-2]
+    again = recorded("calls", "counts", digests=DigestsAt(1, first, end))[1]
+    assert sorted(taken(again)) == [number for number in every if first <= number < end]
