@@ -2,8 +2,8 @@
 
 Returns `Verdict`s: through `Executor`, which runs the check on states, or `VerdictCache`, which remembers verdicts.
 
-Other rooms import `executor`, `image_judge`, `output_equivalence`, `prepare`, `references`, `snapshot` and
-`verdict_cache`.
+Other rooms import `blind_check`, `executor`, `exit_status`, `image_judge`, `output_equivalence`, `prepare`,
+`references`, `snapshot` and `verdict_cache`.
 """
 
 from __future__ import annotations

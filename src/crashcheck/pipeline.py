@@ -44,7 +44,7 @@ from crashcheck.stages.recording import (
 )
 from crashcheck.stages.recoveries import recovery_search_of, search_recoveries
 from crashcheck.stages.resumed import handed_on, note_recorded, resumed
-from crashcheck.stages.search_setup import budget_of, kept_verdicts, search_of, with_fixes
+from crashcheck.stages.search_setup import budget_of, kept_verdicts, search_of, warned_of_blind_check, with_fixes
 from crashcheck.stages.strategy_setup import InferOnce, early_states, strategy_of
 from crashcheck.stages.uncrashed import check_uncrashed
 
@@ -272,6 +272,7 @@ def _search(
                     shared=options.shared,
                 )
                 found = exploring.run()
+            found = warned_of_blind_check(executor, oracle, subject, found)
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)
                 read = whole.read if whole is not None else set()

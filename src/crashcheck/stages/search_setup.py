@@ -19,11 +19,14 @@ from crashcheck.checker.kept.base import base_of
 from crashcheck.checker.kept.shards import SharedRuns
 from crashcheck.checker.kept.verdicts import KeptVerdicts
 from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.oracles.blind_check import blind_check
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy
+from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.interruption import interruptible
 from crashcheck.source import SourceTree
@@ -82,6 +85,17 @@ def budget_of(config: Config) -> Budget:
     seconds = config.budget.seconds
     fixes_s = _FIXES_MOST_S if seconds is None else min(_FIXES_MOST_S, seconds * _FIXES_SHARE)
     return Budget(seconds, config.budget.states, fixes_s if config.report.fixes else 0.0)
+
+
+def warned_of_blind_check(executor: Executor, oracle: Oracle, subject: Subject, found: SearchResult) -> SearchResult:
+    """`found` with a warning if the check passed on all crash states, and passes on damaged files, too."""
+    cut_short = found.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    if found.states.failing or cut_short or not isinstance(oracle, ExitStatus):
+        return found
+    warnings: tuple[str, ...] = ()
+    with contextlib.suppress(KeyboardInterrupt, DiskFull), interruptible():
+        warnings = blind_check(executor, subject)
+    return replace(found, warnings=(*found.warnings, *warnings))
 
 
 def with_fixes(

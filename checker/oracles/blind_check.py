@@ -1,0 +1,53 @@
+"""Finds checks that pass whatever the files hold, after a search in which every crash state passed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.patterns import watched_files
+from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
+
+_INVERTED = bytes(255 - byte for byte in range(256))
+BLIND = (
+    "the check also passes if, after the whole workload, the watched files are filled with zeros, and if each of their "
+    "bits is inverted. So it may pass whatever a crash leaves. It should open the files in {pool}, and exit with "
+    "another status than 0 if something that the workload finished is not there"
+)
+
+
+def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
+    """A warning if the check passes on damaged files that no crash leaves, with all the workload acknowledged."""
+    whole = subject.space.full(len(subject.space.points) - 1)
+    patterns = executor.workers.setup.patterns
+    damaged: list[str] = []
+
+    def passes(damage: Callable[[Path], None]) -> bool:
+        return executor.run_changed(whole, partial(_damage, patterns, damage, damaged), executor.short_s).passed
+
+    return (BLIND,) if passes(_fill_with_zeros) and damaged and passes(_invert) else ()
+
+
+def _damage(patterns: tuple[str, ...], damage: Callable[[Path], None], damaged: list[str], image: Path) -> None:
+    for path in watched_files(image, patterns):
+        if (image / path).stat().st_size:
+            damaged.append(path)
+            damage(image / path)
+
+
+def _fill_with_zeros(file: Path) -> None:
+    size = file.stat().st_size
+    os.truncate(file, 0)
+    os.truncate(file, size)
+
+
+def _invert(file: Path) -> None:
+    with file.open("r+b", buffering=0) as opened:
+        for low, high in extents(opened.fileno(), 0, file.stat().st_size):
+            for at in range(low, high, CHUNK_BYTES):
+                held = os.pread(opened.fileno(), min(CHUNK_BYTES, high - at), at)
+                write_all(opened.fileno(), held.translate(_INVERTED), at)
