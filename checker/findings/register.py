@@ -96,13 +96,24 @@ class Register:
         draft.cause, draft.uncertain = cause, ""
         return draft, True
 
+    def merge(self, draft: DraftFinding, into: DraftFinding) -> None:
+        """Count the states of one draft with another, which explains them."""
+        self.drafts.remove(draft)
+        into.states += draft.states
+        into.cases = [*draft.cases, *into.cases][:MOST_CASES]
+        into.found = draft.found
+
     def _with_key(self, cause: Cause) -> DraftFinding | None:
         key = self.identities.finding(cause.kind, cause.lost, cause.kept)
         return next((draft for draft in self.drafts if draft.key == key), None)
 
     def _surer(self, cause: Cause, draft: DraftFinding) -> bool:
-        """Whether a cause needs no half of a misaligned store, and the draft's does."""
-        return not self.covers(draft, cause.state)
+        """Whether a cause needs no half of a misaligned store, and the draft's does; or the draft's was not minimised
+        to the end, and this one was, or further."""
+        if not self.covers(draft, cause.state):
+            return True
+        lost = self.subject.space.lost
+        return not draft.cause.complete and (cause.complete or len(lost(cause.state)) < len(lost(draft.cause.state)))
 
     def covers(self, draft: DraftFinding, state: CrashState) -> bool:
         """Whether a draft may be why a state fails: what needs half of a misaligned store explains no other state."""

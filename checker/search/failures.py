@@ -38,6 +38,7 @@ RUNS = 400  # that explaining one failing state may cost
 _HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take
 _SHARE = 0.5  # the same of any other failure, unless little is left
 _FLAKY_SHOWN = 10
+_FAR_LESS = 0.5  # of the updates that another state loses
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
 
@@ -180,13 +181,20 @@ class Failures:
         known = [
             (draft, mine)
             for draft, mine in self.register.applicable(state)
-            if not draft.cause.prefix or self._fails_before(mine[0])
+            if (not draft.cause.prefix or self._fails_before(mine[0])) and not self._shows_better(state, draft)
         ]
         explained, state, verdict = self._explained(state, verdict, known)
         if explained is not None:
             explained.states += 1
             return explained
         return self._add(self._classifier.decide(state, verdict))
+
+    def _shows_better(self, state: CrashState, draft: DraftFinding) -> bool:
+        """Whether a draft was not minimised to the end, and a state that loses far less is easier to minimise."""
+        if draft.cause.complete or draft.cause.prefix:
+            return False
+        lost = self._subject.space.lost
+        return len(lost(state)) <= _FAR_LESS * len(lost(draft.cause.state))
 
     def _fails_before(self, piece: int) -> bool:
         """Whether the program fails just before a lost piece, so that nothing after it is needed to fail."""
@@ -242,7 +250,20 @@ class Failures:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self.register.doubt(draft, self._proof, Path(folder))
             self.fresh.append(draft)
+            if draft.cause.complete:
+                self._explain_cut_short(draft)
         return draft
+
+    def _explain_cut_short(self, by: DraftFinding) -> None:
+        """Count drafts that were not minimised to the end with a new finding if their states pass without its cause."""
+        for draft in [one for one in self.register.drafts if not (one.cause.complete or one.cause.prefix)]:
+            state = draft.cause.state
+            mine = next((pieces for one, pieces in self.register.applicable(state) if one is by), None)
+            try:
+                if mine and self._verdicts.verdict(self.register.with_persisted(state, mine)).passed:
+                    self.register.merge(draft, by)
+            except (OutOfRuns, OutOfTime):
+                return
 
     def _stretch(self, moment: int, last: int) -> None:
         """Note that everything fails from one moment to another."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
 from crashcheck.checker.results import Frame, Kind, StopReason, Verdict
 from crashcheck.checker.search import failures
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.plan import NOTHING, Decided
 from support.checked_worlds import (
     STEPS,
     VALID,
@@ -344,6 +347,45 @@ def test_what_was_not_minimised_is_described_by_what_was_run(
     finding = only(subject.explore().findings)
     assert finding.message == f"a crash that loses `entry.value` (hash.c:40) {harms}"
     assert CUT_SHORT in finding.note
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["at another place", "at the same two places"])
+def test_what_was_not_minimised_is_counted_with_a_later_finding_that_explains_it(
+    at_once: bool, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put_much(t: TraceBuilder) -> None:
+        if at_once:
+            t.site = 1
+            t.store("p", 0, 8, 7)
+        t.site = 3
+        for at in range(1024, 1024 + 4 * 64, 64):
+            t.store("p", at, 8, 1)
+        if at_once:
+            t.site = 2
+            t.store("p", 64, 8, 1)
+            t.site = 0
+            persist(t, 64)
+            persist(t, 0)
+        else:
+            put_flag_first(t)
+
+    class MostLostFirst(Exhaustive):
+        def states(self, space: StateSpace, decided: Decided = NOTHING) -> Iterator[CrashState]:
+            yield from sorted(super().states(space, decided), key=lambda state: -len(space.lost(state)))
+
+    allowed, allow = iter([1, 1]), VerdictCache.allow
+
+    def allow_less_first(verdicts: VerdictCache, runs: int, share: float = 1.0) -> None:
+        allow(verdicts, next(allowed, runs), share)
+
+    monkeypatch.setattr(VerdictCache, "allow", allow_less_first)
+    subject = world(put_much, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID, 3: place(3, "more")})
+    with subject.executor() as executor:
+        found = subject.search(executor, strategy=MostLostFirst())
+    finding = only(found.findings)
+    assert finding.message == "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
+    assert CUT_SHORT not in finding.note
+    assert finding.states == found.states.failing
 
 
 def wide(t: TraceBuilder) -> None:
