@@ -81,7 +81,8 @@ class Subject:
     def prefix(self, event: int, point: int | None = None) -> CrashState:
         """Exactly what was issued before `event` has persisted; at `point`, or at the crash point of that moment."""
         at = self.point_at(event) if point is None else point
-        return self.space.drop(at, tuple(p for p in self.space.pending(at) if self.event_of(p) >= event))
+        rows = self.space.pending_rows(at)
+        return self.space.drop(at, rows[self.graph.event[rows] >= event].tolist())
 
     def within_comparison(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which are just before a store that was found, by one comparison of mappings, after another one: none of the

@@ -54,10 +54,7 @@ def fewest_lost(
         return of(space.drop(point, together(lost)))
 
     def without(lost: Pieces, given_back: Pieces) -> Candidate:
-        still = set(lost) - set(together(given_back))
-        wholes = {space.graph.whole(piece)[0] for piece in still}
-        held = [piece for piece in space.pending(point) if piece not in wholes]
-        return of(space.keep(point, (*held, *_parts(space, still))))
+        return of(space.keep_too(space.without(point, lost), _wholes(space, together(given_back))))
 
     lost = _reduce(tuple(space.lost(state)), only, without, fails)
     return space.drop(point, lost)
@@ -83,14 +80,10 @@ def fewest_persisted(
         return candidate, tuple(piece for piece in space.persisted(candidate) if piece in candidates)
 
     def only(kept: Pieces) -> Candidate:
-        return of(space.keep(point, rest + together(kept)))
+        return of(space.keep_too(space.with_(point, rest), together(kept)))
 
     def without(kept: Pieces, lost: Pieces) -> Candidate:
-        held = (set(rest) | set(kept)) - set(together(lost))
-        parts = _parts(space, held)
-        in_part = {space.graph.whole(part)[0] for part in parts}
-        gone = [piece for piece in space.pending(point) if piece not in held and piece not in in_part]
-        return of(space.drop(point, (*gone, *parts)))
+        return of(space.drop_too(space.with_(point, rest + kept), _wholes(space, together(lost))))
 
     bare = only(())
     if fails(bare[0]):
@@ -99,9 +92,9 @@ def fewest_persisted(
     return only(kept)
 
 
-def _parts(space: StateSpace, pieces: Iterable[int]) -> Pieces:
-    """Those that are parts of extensions (PersistenceGraph): held up to there, lost beyond."""
-    return tuple(piece for piece in pieces if piece >= len(space.graph))
+def _wholes(space: StateSpace, pieces: Pieces) -> Pieces:
+    """The pieces, with the whole extension for a part of one (PersistenceGraph)."""
+    return tuple(space.graph.whole(piece)[0] for piece in pieces)
 
 
 def _reduce(

@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +77,6 @@ class Register:
         self._digest = digest(subject.trace)
 
         self.drafts: list[DraftFinding] = []  # in the order in which they were found
-        self._origins: dict[tuple[int, int], Origin] = {}  # known so far, by site and stack
         self._pieces: dict[Origin, NDArray[np.int64]] = {}  # known so far
 
     def knows(self, cause: Cause) -> bool:
@@ -134,11 +135,15 @@ class Register:
         """
         subject = self.subject
         lost = subject.space.lost(state)
-        by_place: dict[Origin, list[int]] = {}
-        for piece in lost:
-            by_place.setdefault(self._place(piece), []).append(piece)
+        whole = bisect_left(lost, len(subject.graph))  # parts of extensions are behind
+        rows, parts = np.array(lost[:whole], dtype=np.int64), lost[whole:]
+
+        def at(place: Origin) -> list[int]:
+            mine: list[int] = np.intersect1d(rows, self._pieces_of(place), assume_unique=True).tolist()
+            return mine + [part for part in parts if self.identities.origin(part) == place]
+
         covering = (draft for draft in self.drafts if self.covers(draft, state))
-        shown = ((draft, self._shown(draft, state, by_place.get(draft.key[1], []), lost)) for draft in covering)
+        shown = ((draft, self._shown(draft, state, at(draft.key[1]), lost)) for draft in covering)
         return [(draft, pieces) for draft, pieces in shown if pieces]
 
     def _shown(self, draft: DraftFinding, state: CrashState, mine: list[int], lost: Collection[int]) -> tuple[int, ...]:
@@ -157,18 +162,7 @@ class Register:
 
     def with_persisted(self, state: CrashState, pieces: Iterable[int]) -> CrashState:
         """The state with some of its lost pieces, and all that they need, persisted as well."""
-        return self.subject.space.keep(state.point, (*self.subject.space.persisted(state), *pieces))
-
-    def _place(self, piece: int) -> Origin:
-        row = self.subject.trace.events[self.subject.event_of(piece)]
-        site = (int(row["site"]), int(row["stack"]))
-        known = self._origins.get(site)
-        if known is not None:
-            return known
-        place = self.identities.origin(piece)
-        if place[0] == AT:
-            self._origins[site] = place
-        return place
+        return self.subject.space.keep_too(state, pieces)
 
     def _persisted_since(self, state: CrashState, place: Origin, event: int, lost: set[int]) -> bool:
         pieces = self._pieces_of(place)
@@ -179,8 +173,7 @@ class Register:
     def _pieces_of(self, place: Origin) -> NDArray[np.int64]:
         """All pieces of a place, found by looking once at each pair of site and stack."""
         if place not in self._pieces:
-            calls = self.subject.trace.calls(self.subject.graph.event)
-            _, rows, inverse = np.unique(calls, return_index=True, return_inverse=True)
+            rows, inverse = self._by_call
             mine = np.zeros(len(rows), dtype=np.bool_)
             loose = []
             for index, row in enumerate(rows.tolist()):
@@ -188,17 +181,23 @@ class Register:
                 if here[0] == AT:
                     mine[index] = here == place
                 elif place[0] != AT:
-                    same = np.flatnonzero(inverse.reshape(-1) == index).tolist()
+                    same = np.flatnonzero(inverse == index).tolist()
                     loose += [other for other in same if self.identities.origin(other) == place]
-            chosen = mine[inverse.reshape(-1)]
+            chosen = mine[inverse]
             chosen[np.array(loose, dtype=np.int64)] = True
             self._pieces[place] = np.flatnonzero(chosen)
         return self._pieces[place]
 
+    @cached_property
+    def _by_call(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The first piece of each pair of site and stack, and the pair's index here for each piece."""
+        calls = self.subject.trace.calls(self.subject.graph.event)
+        _, firsts, inverse = np.unique(calls, return_index=True, return_inverse=True)
+        return firsts, inverse.reshape(-1)
+
     def _storing(self, variable: str) -> int:
         """How many places store a field."""
-        firsts = np.unique(self.subject.trace.calls(self.subject.graph.event), return_index=True)[1]
-        places = {self.identities.origin(first) for first in firsts.tolist()}
+        places = {self.identities.origin(first) for first in self._by_call[0].tolist()}
         return sum(place[0] == AT and place[-1] == variable for place in places)
 
     # -- what cannot be proved

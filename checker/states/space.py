@@ -167,6 +167,27 @@ class StateSpace:
                     stopped.append(parts[id_])
         return self.with_(point, (*kept, *stopped))
 
+    def drop_too(self, state: CrashState, pieces: Iterable[int]) -> CrashState:
+        """The largest state that lacks what a state lacks, and the given pieces.
+
+        As `drop` of all of them, but only what depends on the given ones is looked for.
+        """
+        given, lost = tuple(pieces), self.lost(state)
+        if self._parts_in(lost) or any(piece >= self._many for piece in given):
+            return self.drop(state.point, (*lost, *given))
+        return self.without(state.point, tuple({*lost, *self.lost(self.drop(state.point, given))}))
+
+    def keep_too(self, state: CrashState, pieces: Iterable[int]) -> CrashState:
+        """The smallest state that holds what a state holds, and the given pieces.
+
+        As `keep` of all of them, but only what the given ones need is looked for.
+        """
+        given, lost = tuple(pieces), self.lost(state)
+        if self._parts_in(lost) or any(piece >= self._many for piece in given):
+            return self.keep(state.point, (*self.persisted(state), *given))
+        kept = set(self.persisted(self.keep(state.point, given)))
+        return self.without(state.point, tuple(piece for piece in lost if piece not in kept))
+
     def _before(self, point: int, wanted: Iterable[int]) -> list[tuple[int, Ids]]:
         """(piece, what it directly needs) for the pending pieces of the factors that hold `wanted`, ascending."""
         chosen = self.in_factors_of(point, wanted)

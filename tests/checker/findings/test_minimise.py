@@ -111,6 +111,17 @@ spaces = st.one_of(scripts.map(space_of), scripts.map(space_of), growing.map(gro
 
 @settings(max_examples=150, deadline=None)
 @given(spaces, st.data())
+def test_pieces_are_lost_or_kept_too_as_all_at_once(space: StateSpace, data: st.DataObject) -> None:
+    state = a_state(space, data)
+    lost, persisted = space.lost(state), space.persisted(state)
+    back = data.draw(st.sets(st.sampled_from(lost)) if lost else st.just(set()))
+    gone = data.draw(st.sets(st.sampled_from(persisted)) if persisted else st.just(set()))
+    assert space.keep_too(state, back) == space.keep(state.point, (*persisted, *back))
+    assert space.drop_too(state, gone) == space.drop(state.point, (*lost, *gone))
+
+
+@settings(max_examples=150, deadline=None)
+@given(spaces, st.data())
 def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(space: StateSpace, data: st.DataObject) -> None:
     state = a_state(space, data)
     fails = a_check(space, state, data)
