@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.classify import Cause
@@ -15,6 +16,9 @@ _NO_DESCRIPTOR = "which descriptor to sync is not known"
 
 def missing_call(subject: Subject, cause: Cause) -> Fix:
     """What would make the lost update durable in time."""
+    removal = _removal_too_early(subject, cause)
+    if removal:
+        return Fix("atomic", removal)
     if cause.lost is None or cause.prefix or cause.torn:
         return Fix("atomic", f"no sync can help: {_instead(subject, cause)}")
     known = subject.provenance.of(subject.event_of(cause.lost if cause.kept is None else cause.kept)) is not None
@@ -28,6 +32,20 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
         return Fix("sync", text, no_edit=no_edit)
     until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
     return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=no_edit)
+
+
+def _removal_too_early(subject: Subject, cause: Cause) -> str:
+    """What to do where a name is removed before another file holds what replaces it; "" where it is not so."""
+    graph = subject.graph
+    if not cause.prefix or cause.kept is None or cause.lost is None:
+        return ""
+    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    if graph.kind[kept] != NAME or graph.kind[lost] == NAME:
+        return ""
+    if any(inode != REMOVED for _, inode in graph.names.changes[int(graph.offset[kept])].entries):
+        return ""
+    path = subject.path_of(cause.lost)
+    return f"let {name_of(subject, cause.kept)} come after what is written to {path}, and after an fsync of {path}"
 
 
 def _instead(subject: Subject, cause: Cause) -> str:

@@ -195,6 +195,18 @@ def test_what_to_do_about_a_folder_that_must_not_be_empty(tmp_path: Path) -> Non
     assert "accept a crash between the two" in advised(tmp_path, program, NAME)
 
 
+def test_a_file_that_is_removed_before_another_replaces_it_is_to_be_removed_afterwards(tmp_path: Path) -> None:
+    """Writing the other file under another name and renaming it does not help: the removal still comes first."""
+
+    def program(t: CallsBuilder) -> None:
+        t.open("old")
+        t.remove("old")
+        t.write("f", 0, b"moved")
+
+    advice = advised(tmp_path, program, DATA)
+    assert advice == "let the removal of old come after what is written to f, and after an fsync of f"
+
+
 def advised(tmp: Path, program: Program, kind: int) -> str:
     """The fix where `kill -9` fails the check before the last update of a kind."""
     run = Recorded(tmp, program, {"f": OLD}, "ext4")
