@@ -320,9 +320,12 @@ class Register:
         doubted = [other for other in others if other.uncertain and not draft.uncertain]
         proved = [other for other in others if other not in doubted]
         covered = [other for other in proved if self._synced(other.cause) == self._synced(draft.cause)]
+        apart = [other for other in proved if other not in covered]
+        atomic = [other for other in apart if other.cause.lost is None or other.cause.prefix or other.cause.torn]
         for words, which in (
             ("the same fix also fixes", covered),
-            ("other syncs are missing, too", [other for other in proved if other not in covered]),
+            ("other syncs are missing, too", [other for other in apart if other not in atomic]),
+            ("other crashes, which no sync prevents, fail too", atomic),
             ("probably for the same reason, not proved", doubted),
         ):
             also = list(dict.fromkeys(describe.message(self.subject, other.cause) for other in which))

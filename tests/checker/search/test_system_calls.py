@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
@@ -205,6 +207,24 @@ def test_a_file_that_is_removed_before_another_replaces_it_is_to_be_removed_afte
 
     advice = advised(tmp_path, program, DATA)
     assert advice == "let the removal of old come after what is written to f, and after an fsync of f"
+
+
+def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_sync(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        for name in ("f", "g", "h"):
+            t.write(name, 0, b"part")
+
+    run = Recorded(tmp_path, program, {"f": b"0000", "g": b"0000", "h": b"0000"}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    register = Register(subject)
+    pieces = np.flatnonzero(run.graph.kind == DATA).tolist()
+    for kept, lost in pairwise(pieces):
+        event = subject.event_of(lost)
+        register.add(Cause(Kind.ATOMICITY, subject.prefix(event), failed, lost, kept, prefix=True, moment=event))
+    (bug,) = register.bugs()
+    assert "other crashes, which no sync prevents, fail too: a crash between 4 bytes" in bug.finding.note
+    assert "syncs are missing" not in bug.finding.note
 
 
 def advised(tmp: Path, program: Program, kind: int) -> str:
