@@ -165,6 +165,7 @@ class UndoLogs:
         event = trace.events[row]
         low, size = int(event["offset"]), int(event["size"])
         core = min(size, 8)
+        near = self._touching(int(event["file"]), low - _MOST_BYTES, low + _MOST_BYTES)
         operation = self._operation(row)
         earlier: list[int] = operation[operation < row].tolist()
         for copy in earlier:
@@ -175,12 +176,12 @@ class UndoLogs:
             if int(other["file"]) == int(event["file"]) and begin < low + size and low < begin + length:
                 continue
             data = trace.data(copy)
-            if self._is_entry(copy, row, core, zeros):
+            if self._is_entry(copy, row, core, zeros, near):
                 return copy
             if len(set(data)) < 2:
                 continue  # zeros are everywhere
             window = max(0, low + core - length)
-            held = self._held(int(event["file"]), window, low + length, copy)
+            held = self._held(int(event["file"]), window, low + length, copy, near)
             at = held.find(data)
             while at >= 0 and window + at <= low:
                 if window + at + length >= low + core:
@@ -188,7 +189,7 @@ class UndoLogs:
                 at = held.find(data, at + 1)
         return None
 
-    def _is_entry(self, copy: int, row: int, core: int, zeros: bool) -> bool:
+    def _is_entry(self, copy: int, row: int, core: int, zeros: bool, near: Rows) -> bool:
         """Whether an update holds the position of a store's range, or of bytes before it, and then the old bytes."""
         data, event = self._subject.trace.data(copy), self._subject.trace.events[row]
         file, low = int(event["file"]), int(event["offset"])
@@ -197,21 +198,34 @@ class UndoLogs:
         for base in (0, *dict.fromkeys(addresses)):
             starts = words - base
             for index in np.flatnonzero((starts <= low) & (starts > low - len(data)) & (starts >= 0)).tolist():
-                old = self._held(file, int(starts[index]), low + core, copy)
+                old = self._held(file, int(starts[index]), low + core, copy, near)
                 if len(old) >= _FEWEST_BYTES and (zeros or len(set(old)) > 1) and old in data[8 * index + 8 :]:
                     return True
         return False
 
-    def _held(self, file: int, low: int, high: int, until: int) -> bytes:
-        """What a range of a file held just before an event."""
+    def _touching(self, file: int, low: int, high: int) -> Rows:
+        """The updates that change a range of a file."""
+        updates, events = self._updates, self._subject.trace.events
+        begins, sizes = self._extents
+        mine = (events["file"][updates] == file) & (begins < high) & (begins + sizes > low)
+        found: Rows = updates[mine]
+        return found
+
+    @cached_property
+    def _extents(self) -> tuple[Rows, Rows]:
+        """Offsets and sizes of the updates."""
+        events = self._subject.trace.events[self._updates]
+        return events["offset"].astype(np.int64), events["size"].astype(np.int64)
+
+    def _held(self, file: int, low: int, high: int, until: int, near: Rows) -> bytes:
+        """What a range of a file held just before an event. `near`: at least the updates that change it."""
         subject, trace = self._subject, self._subject.trace
         words = np.arange(low // 8, -(-high // 8), dtype=np.int64)
         held = bytearray(subject.content.first.words(file, words).tobytes())
         start = low // 8 * 8
-        earlier = self._updates[: np.searchsorted(self._updates, until)]
+        earlier = near[: np.searchsorted(near, until)]
         offset, size = trace.events["offset"][earlier].astype(np.int64), trace.events["size"][earlier].astype(np.int64)
-        mine = (trace.events["file"][earlier] == file) & (offset < high) & (offset + size > start)
-        for row in earlier[mine].tolist():
+        for row in earlier[(offset < high) & (offset + size > start)].tolist():
             at, data = int(trace.events["offset"][row]) - start, trace.data(row)
             data, at = data[max(0, -at) :], max(0, at)
             room = max(0, min(len(data), len(held) - at))
