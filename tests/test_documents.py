@@ -20,6 +20,7 @@ WINGS = ("analyzer", "runtime", "checker", "reports")
 NUMBERS = (
     *("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
     *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+    *("twenty-one", "twenty-two", "twenty-three", "twenty-four", "twenty-five", "twenty-six", "twenty-seven"),
 )
 PHRASES_IN_CODE = 1  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
 

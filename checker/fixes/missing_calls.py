@@ -45,7 +45,7 @@ def _removal_too_early(subject: Subject, cause: Cause) -> str:
     if any(inode != REMOVED for _, inode in graph.names.changes[int(graph.offset[kept])].entries):
         return ""
     path = subject.path_of(cause.lost)
-    return f"let {name_of(subject, cause.kept)} come after what is written to {path}, and after an fsync of {path}"
+    return f"let {name_of(subject, cause.kept)} follow what is written to {path}, and an fsync of {path}"
 
 
 def _instead(subject: Subject, cause: Cause) -> str:

@@ -26,6 +26,7 @@ command = "make CC=crashcheck-cc CXX=crashcheck-c++"
 # crashcheck_op_end() after it (crashcheck.h), so that crashcheck knows which operations have been acknowledged.
 command = "./program {pool}/data.db"
 timeout_s = 60
+# recorder = "syscalls"        # record the system calls of any program instead, without a build by crashcheck-cc
 # operations = ["store_put"]   # or: names of functions; each outermost call is an operation. A pair begins and ends
 #                              # one: ["transaction_begin", "transaction_commit"]
 # env = { PMEM_IS_PMEM_FORCE = "1" }

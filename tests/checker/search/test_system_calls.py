@@ -198,7 +198,7 @@ def test_what_to_do_about_a_folder_that_must_not_be_empty(tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_removed_before_another_replaces_it_is_to_be_removed_afterwards(tmp_path: Path) -> None:
-    """Writing the other file under another name and renaming it does not help: the removal still comes first."""
+    """Writing the other file under another name and renaming it does not help: the removal is still first."""
 
     def program(t: CallsBuilder) -> None:
         t.open("old")
@@ -206,7 +206,7 @@ def test_a_file_that_is_removed_before_another_replaces_it_is_to_be_removed_afte
         t.write("f", 0, b"moved")
 
     advice = advised(tmp_path, program, DATA)
-    assert advice == "let the removal of old come after what is written to f, and after an fsync of f"
+    assert advice == "let the removal of old follow what is written to f, and an fsync of f"
 
 
 def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_sync(tmp_path: Path) -> None:
