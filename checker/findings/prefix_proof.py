@@ -15,7 +15,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -65,7 +67,8 @@ RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
 NEAR = 0
 _RUNS = (8, NEAR, 1, NEAR, 8, NEAR, 8)
 _NEAR_EVENTS = 64  # on either side
-_SHARE = 0.25  # of the seconds that are left of a search: what digests may take for one finding
+# Of the seconds that are left of a search: what digests may take for one finding, as long as they prove each.
+_SHARE = 0.25
 _MOMENTS = 64  # of each of them, at most, at which the check is tried
 
 
@@ -83,7 +86,7 @@ class DigestedRun:
 RunDigested = Callable[[DigestsAt], DigestedRun | None]  # None: it could not be recorded
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PrefixProof:
     """Proves prefixes of one recorded run."""
 
@@ -93,7 +96,9 @@ class PrefixProof:
     run_on_files: RunOnFiles
     digested: RunDigested | None = None
     left: Left = endless  # of the search
+    # changing
     _runs: dict[int, DigestedRun | None] = field(default_factory=dict)  # that serve all findings, by index in _RUNS
+    _unproved: int = 0  # findings that digests did not prove, although they were tried
 
     def missing(self, cause: Cause, folder: Path) -> str:
         """Why a failing prefix is not proved; empty if it is. `folder` is used for replayed images."""
@@ -135,20 +140,19 @@ class PrefixProof:
 
     def _shown_by_digests(self, cause: Cause, moment: int, folder: Path) -> bool:
         """Whether the check fails on files that a run with digests had at the place of a moment."""
-        try:
-            return any(
-                run.digests.hold(seq, real.folder) and not self._fails_otherwise(cause, moment, real, there)
-                for run, real, there, seq in self._digested_files(cause, moment, folder)
-            )
-        except OutOfTime:
-            return False
+        with suppress(OutOfTime):
+            for run, real, there, seq in self._digested_files(cause, moment, folder):
+                if run.digests.hold(seq, real.folder) and not self._fails_otherwise(cause, moment, real, there):
+                    return True
+        self._unproved += 1
+        return False
 
     def _digested_files(
         self, cause: Cause, moment: int, folder: Path
     ) -> Iterator[tuple[DigestedRun, RealFiles, int, int]]:
         """Runs with digests, the files replayed at each place of a moment, its event there, and the digest's number."""
         place = _Course(self.subject.trace).around(moment, cause.kept is not None)
-        keep_on = within(self.left, _SHARE)
+        keep_on = within(self.left, _SHARE / (1 + self._unproved))
         for number, one_in in enumerate(_RUNS):
             keep_on()
             run = self._digested_run(number, one_in, moment)
@@ -159,6 +163,7 @@ class PrefixProof:
                 files = folder / f"digested-{number}-{there}"
                 run.write_image(run.subject.prefix(there), files)
                 yield run, RealFiles(files, run.subject.trace, run.stdout, run.addresses), there, seq
+                shutil.rmtree(files)
 
     def _digested_run(self, number: int, one_in: int, moment: int) -> DigestedRun | None:
         if self.digested is None:

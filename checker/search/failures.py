@@ -250,7 +250,7 @@ class Failures:
             with tempfile.TemporaryDirectory(dir=self._executor.home) as folder:
                 self.register.doubt(draft, self._proof, Path(folder))
             self.fresh.append(draft)
-            if draft.cause.complete:
+            if draft.cause.complete and not (draft.cause.prefix or draft.uncertain):
                 self._explain_cut_short(draft)
         return draft
 

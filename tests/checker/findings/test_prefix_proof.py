@@ -237,6 +237,23 @@ def test_a_further_run_is_recorded_only_while_the_search_has_time(
     assert runs == asked
 
 
+def test_digests_get_less_time_after_a_finding_that_they_did_not_prove(tmp_path: Path, clauses: Path) -> None:
+    left_s = 100.0
+
+    def record_for_five_seconds(at: DigestsAt) -> DigestedRun:
+        nonlocal left_s
+        left_s -= 5
+        return DigestedRun(proof.subject, Digests(), proof.write_image, tmp_path, tmp_path)
+
+    with unproved(tmp_path, clauses, record_for_five_seconds, lambda: left_s) as (proof, cause):
+        took_s = []
+        for _ in range(2):
+            before_s = left_s
+            assert proof.missing(cause, tmp_path) == NO_SNAPSHOT
+            took_s.append(before_s - left_s)
+    assert took_s == [25, 10]
+
+
 def test_runs_with_digests_of_all_of_it_serve_each_finding_and_others_are_near_a_moment(
     tmp_path: Path, clauses: Path
 ) -> None:
