@@ -114,8 +114,9 @@ def test_each_word_persists_whole_and_without_the_others(
         expected.add(tuple(words))
     if store.feature == "sse2":  # the ordinary store to byte 1 alone, before the masked one
         expected |= {(0x0900, *words[1:]) for words in expected}
-    seen = {tuple(int(word, 16) for word in line.split()) for line in (tmp_path / "seen").read_text().splitlines()}
-    assert seen == expected
+    lines = (tmp_path / "seen").read_text().splitlines()
+    of_states = lines[:-2]  # last are the damaged files on which a check that never failed is tried
+    assert {tuple(int(word, 16) for word in line.split()) for line in of_states} == expected
 
 
 @pytest.mark.parametrize("store", [TWIN, MASKED], ids=["unmasked", "masked"])
