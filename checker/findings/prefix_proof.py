@@ -65,7 +65,7 @@ RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
 # a run with few is more like one without. Each has them at one in so many events, for all findings; or at all
 # events near one moment (NEAR).
 NEAR = 0
-_RUNS = (8, NEAR, 1, NEAR, 8, NEAR, 8)
+_RUNS = (NEAR, 8, NEAR, 1, NEAR, 8, 8)
 _NEAR_EVENTS = 64  # on either side
 # Of the seconds that are left of a search: what digests may take for one finding, as long as they prove each.
 _SHARE = 0.25
@@ -158,7 +158,10 @@ class PrefixProof:
             run = self._digested_run(number, one_in, moment)
             if run is None:
                 return
-            for there, seq in _moments_at(run, place, cause.kept is not None):
+            moments = _moments_at(run, place, cause.kept is not None)
+            if one_in == NEAR:
+                moments.sort(key=lambda found: abs(found[0] - moment))
+            for there, seq in moments:
                 keep_on()
                 files = folder / f"digested-{number}-{there}"
                 run.write_image(run.subject.prefix(there), files)
