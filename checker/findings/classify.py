@@ -63,6 +63,16 @@ class Cause:
     given_up: bool = False  # of a prefix: the beginning of the stretch was searched for, and not found
     former: int | None = None  # the first update lost, where X is the bytes of a file that grew without them
 
+    @property
+    def no_sync_helps(self) -> bool:
+        """Whether something has to be atomic, instead of durable in time."""
+        return self.lost is None or self.prefix or self.torn
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether a state that loses something was not minimised to the end."""
+        return not (self.complete or self.prefix)
+
 
 class Classifier:
     """Finds the cause of a failing state, with runs of the check as evidence."""

@@ -79,8 +79,10 @@ def fewest_persisted(
     def of(candidate: CrashState) -> Candidate:
         return candidate, tuple(piece for piece in space.persisted(candidate) if piece in candidates)
 
+    rest_only = space.with_(point, rest)
+
     def only(kept: Pieces) -> Candidate:
-        return of(space.keep_too(space.with_(point, rest), together(kept)))
+        return of(space.keep_too(rest_only, together(kept)))
 
     def without(kept: Pieces, lost: Pieces) -> Candidate:
         return of(space.drop_too(space.with_(point, rest + kept), _wholes(space, together(lost))))

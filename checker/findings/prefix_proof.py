@@ -62,10 +62,8 @@ WriteImage = Callable[["CrashState", Path], None]
 # (files, a crash point of the first run, operations ended and bytes printed by then)
 RunOnFiles = Callable[[RealFiles, int, tuple[int, int]], "Verdict"]
 # Runs with digests, in this order. Digests slow down the thread that takes them, so that others may run before it;
-# a run with few is more like one without. Each has them at one in so many events, for all findings; or at all
-# events near one moment (NEAR).
-NEAR = 0
-_RUNS = (NEAR, 8, NEAR, 1, NEAR, 8, 8)
+# a run with few is more like one without. Each serves all findings, or (None) has them at all events near one moment.
+_RUNS = (None, DigestsAt(8), None, DigestsAt(1), None, DigestsAt(8), DigestsAt(8))
 _NEAR_EVENTS = 64  # on either side
 # Of the seconds that are left of a search: what digests may take for one finding, as long as they prove each.
 _SHARE = 0.25
@@ -153,13 +151,13 @@ class PrefixProof:
         """Runs with digests, the files replayed at each place of a moment, its event there, and the digest's number."""
         place = _Course(self.subject.trace).around(moment, cause.kept is not None)
         keep_on = within(self.left, _SHARE / (1 + self._unproved))
-        for number, one_in in enumerate(_RUNS):
+        for number, at in enumerate(_RUNS):
             keep_on()
-            run = self._digested_run(number, one_in, moment)
+            run = self._digested_run(number, at, moment)
             if run is None:
                 return
             moments = _moments_at(run, place, cause.kept is not None)
-            if one_in == NEAR:
+            if at is None:
                 moments.sort(key=lambda found: abs(found[0] - moment))
             for there, seq in moments:
                 keep_on()
@@ -168,14 +166,14 @@ class PrefixProof:
                 yield run, RealFiles(files, run.subject.trace, run.stdout, run.addresses), there, seq
                 shutil.rmtree(files)
 
-    def _digested_run(self, number: int, one_in: int, moment: int) -> DigestedRun | None:
+    def _digested_run(self, number: int, at: DigestsAt | None, moment: int) -> DigestedRun | None:
         if self.digested is None:
             return None
-        if one_in == NEAR:
-            at = int(self.subject.trace.events["seq"][moment])
-            return self.digested(DigestsAt(1, max(0, at - _NEAR_EVENTS), at + _NEAR_EVENTS))
+        if at is None:
+            seq = int(self.subject.trace.events["seq"][moment])
+            return self.digested(DigestsAt(1, max(0, seq - _NEAR_EVENTS), seq + _NEAR_EVENTS))
         if number not in self._runs:
-            self._runs[number] = self.digested(DigestsAt(one_in))
+            self._runs[number] = self.digested(at)
         return self._runs[number]
 
     def _replays(self, state: CrashState, real: Path, folder: Path) -> bool:

@@ -321,7 +321,7 @@ class Register:
         proved = [other for other in others if other not in doubted]
         covered = [other for other in proved if self._synced(other.cause) == self._synced(draft.cause)]
         apart = [other for other in proved if other not in covered]
-        atomic = [other for other in apart if other.cause.lost is None or other.cause.prefix or other.cause.torn]
+        atomic = [other for other in apart if other.cause.no_sync_helps]
         for words, which in (
             ("the same fix also fixes", covered),
             ("other syncs are missing, too", [other for other in apart if other not in atomic]),

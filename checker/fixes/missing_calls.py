@@ -19,7 +19,7 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
     removal = _removal_too_early(subject, cause)
     if removal:
         return Fix("atomic", removal)
-    if cause.lost is None or cause.prefix or cause.torn:
+    if cause.lost is None or cause.no_sync_helps:
         return Fix("atomic", f"no sync can help: {_instead(subject, cause)}")
     known = subject.provenance.of(subject.event_of(cause.lost if cause.kept is None else cause.kept)) is not None
     no_edit = _NO_DESCRIPTOR if known else _NO_SOURCE

@@ -168,21 +168,18 @@ class KeptImages:
     def _more_than(self, most: int) -> bool:
         """Whether there are so many images; they are only counted where there may be."""
         if self._images is None or self._images > most:
-            self._images = int(self._database.execute("SELECT count(*) FROM images").fetchone()[0])
+            self._images = self._one("SELECT count(*) FROM images")
         return self._images > most
 
     def _one(self, query: str, *values: object) -> int:
         """The number that a row holds which must be there: an index that is damaged does not lead to it."""
-        try:
-            row = self._database.execute(query, values).fetchone()
-        except (UnicodeDecodeError, sqlite3.Error) as error:
-            raise Unusable(str(error)) from error
-        if row is None or not isinstance(row[0], int):
+        rows = self._all(query, *values)
+        if not rows or not isinstance(rows[0][0], int):
             raise Unusable("a row is missing in the database of kept verdicts")
-        return row[0]
+        return rows[0][0]
 
-    def _all(self, query: str, value: object) -> list[tuple]:  # type: ignore[type-arg]
+    def _all(self, query: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
         try:
-            return self._database.execute(query, (value,)).fetchall()
+            return self._database.execute(query, values).fetchall()
         except (UnicodeDecodeError, sqlite3.Error) as error:
             raise Unusable(str(error)) from error

@@ -191,10 +191,8 @@ class Failures:
 
     def _shows_better(self, state: CrashState, draft: DraftFinding) -> bool:
         """Whether a draft was not minimised to the end, and a state that loses far less is easier to minimise."""
-        if draft.cause.complete or draft.cause.prefix:
-            return False
         lost = self._subject.space.lost
-        return len(lost(state)) <= _FAR_LESS * len(lost(draft.cause.state))
+        return draft.cause.cut_short and len(lost(state)) <= _FAR_LESS * len(lost(draft.cause.state))
 
     def _fails_before(self, piece: int) -> bool:
         """Whether the program fails just before a lost piece, so that nothing after it is needed to fail."""
@@ -256,7 +254,7 @@ class Failures:
 
     def _explain_cut_short(self, by: DraftFinding) -> None:
         """Count drafts that were not minimised to the end with a new finding if their states pass without its cause."""
-        for draft in [one for one in self.register.drafts if not (one.cause.complete or one.cause.prefix)]:
+        for draft in [one for one in self.register.drafts if one.cause.cut_short]:
             state = draft.cause.state
             mine = next((pieces for one, pieces in self.register.applicable(state) if one is by), None)
             try:
