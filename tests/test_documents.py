@@ -19,8 +19,6 @@ DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "examples").rglob("README.md"),
 WINGS = ("analyzer", "runtime", "checker", "reports")
 NUMBERS = (
     *("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
-    *("twenty-one", "twenty-two", "twenty-three", "twenty-four", "twenty-five", "twenty-six", "twenty-seven"),
 )
 PHRASES_IN_CODE = 1  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
 
@@ -46,7 +44,7 @@ def test_the_readme_names_the_versions_and_settings_that_there_are() -> None:
     (settings,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert f"{NUMBERS[sum(map(len, tomllib.loads(settings).values()))]} lines matter" in text
     bugs = re.findall(r"^\| ([^|]*?) [\d., ]+\| \[", (ROOT / "docs" / "found.md").read_text(), re.MULTILINE)
-    assert f"found {NUMBERS[len(bugs)]} bugs in {NUMBERS[len(set(bugs))]} programs that others wrote" in text
+    assert f"found {len(bugs)} bugs in {len(set(bugs))} programs that others wrote" in text
 
 
 def test_make_help_lists_every_target_that_a_user_may_call() -> None:
