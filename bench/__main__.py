@@ -24,7 +24,6 @@ PARTS = (
     "search",
     "decided",
     "pmdk",
-    "reuse",
     "memory",
     "ranking",
     "build",

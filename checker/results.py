@@ -50,6 +50,16 @@ class StopReason(StrEnum):
     DISK_FULL = "disk-full"
     REOPEN = "reopen"  # a clean reopen changes what the driver prints: no crash state can be judged
 
+    @property
+    def broken_off(self) -> bool:
+        """Whether the user or a full disk ended it: nothing else is done then."""
+        return self in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the same search could end later another time."""
+        return self.broken_off or self is StopReason.BUDGET_SECONDS
+
 
 class Kind(StrEnum):
     """What is wrong; docs/findings.md describes how each is decided."""
@@ -72,6 +82,7 @@ class Verdict:
     output_truncated: bool
     seconds: Amount
     signs: frozenset[str] = frozenset()  # of a failure: what shows it, whatever the numbers (oracles/symptoms.py)
+    resumed: bool = False  # the run was one of the search that this one resumes
 
     @property
     def passed(self) -> bool:

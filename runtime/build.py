@@ -23,7 +23,6 @@ _HOME = Path(__file__).resolve().parent
 INCLUDE = _HOME / "include"
 SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
 SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its own
-INPUTS = _HOME / "inputs"  # lists what a check depends on: a program of its own
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -59,7 +58,6 @@ class RuntimeLibrary:
     include: Path
     link: Path
     syscalls: Path  # a program that records the system calls of others
-    inputs: Path  # a program that lists what others depend on
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -87,11 +85,6 @@ def syscalls_sources() -> list[Path]:
     return sorted(SYSCALLS.glob("*.c"))
 
 
-def inputs_sources() -> list[Path]:
-    """Return the C files of the program that lists what a check depends on, sorted."""
-    return sorted(INPUTS.glob("*.c"))
-
-
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compile the recorder unless the cache has it, and return where it is.
 
@@ -113,7 +106,6 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "include",
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
-        home / "inputs",
     )
 
 
@@ -130,7 +122,7 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [recipe, *sources, *syscalls_sources(), *inputs_sources(), *sorted(INCLUDE.rglob("*.h"))]:
+    for source in [recipe, *sources, *syscalls_sources(), *sorted(INCLUDE.rglob("*.h"))]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -166,7 +158,6 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
     _run([*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(work / "syscalls"), *map(str, syscalls_sources())])
-    _link_inputs(command, work / "inputs")
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:
@@ -183,15 +174,6 @@ def _mentions_shared(source: Path, seen: set[Path]) -> bool:
     return "CC_SHARED" in text or any(
         _mentions_shared(header, seen) for header in sorted(headers) if header not in seen
     )
-
-
-def _link_inputs(command: Sequence[str], program: Path) -> None:
-    """Statically where libc can be linked so: each check that is followed begins as a copy of this program."""
-    call = [*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(program), *map(str, inputs_sources())]
-    try:
-        _run([*call, "-static"])
-    except CrashcheckError:
-        _run(call)
 
 
 def _archiver(command: Sequence[str]) -> tuple[str, ...]:

@@ -93,7 +93,6 @@ class Explored:
     why: str
     final: bool = False  # another image of the same program would be refused as well
     late: bool = False  # the reason is that its time was over
-    inputs: bytes | None = None  # what its runs depended on, as runtime/inputs lists it; None: not known
 
 
 TABLE = "CRASHCHECK_EXPLORE"  # the environment variable that names the table's file

@@ -86,16 +86,15 @@ class CheckSetup:
     addresses: Path | None = None  # where files were mapped; CRASHCHECK_ADDRESSES
     preload: Path | None = None  # the runtime, which maps files at the `addresses`
     patterns: tuple[str, ...] = ()  # CRASHCHECK_FILES
-    inputs: Path | None = None  # the program that lists what a followed run depends on (runtime/inputs)
     env: Mapping[str, str] = field(default_factory=dict)  # added to our own environment; {pool} is filled in
 
     def inherited(self) -> dict[str, str]:
-        """What checks get of our own environment: nothing that is meant for us, or that differs from run to run where
-        verdicts are kept."""
-        known = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
-        if self.inputs is not None:
-            known = {name: value for name, value in known.items() if not _DIFFERENT.fullmatch(name)}
-        return known
+        """What checks get of our own environment: nothing that is meant for us."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
+
+    def steady(self) -> dict[str, str]:
+        """The same without what a shell sets to something else for each command."""
+        return {name: value for name, value in self.inherited().items() if not _DIFFERENT.fullmatch(name)}
 
     def environment(self, pool: Path) -> dict[str, str]:
         """Of one worker's checks. Never asks the runtime to record."""

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from crashcheck.checker.execution.capture import Capture, drain, file_capture
 from crashcheck.checker.execution.check_command import Acked
-from crashcheck.checker.execution.followed import Follower
 from crashcheck.checker.execution.waiting import Gone, Offer, Waiting, WaitingProcesses
 from crashcheck.command import descriptor
 from crashcheck.runtime.supervise import become_subreaper, end_all, end_rest, own_children, turn_randomisation_off
@@ -66,7 +65,6 @@ class Ended(NamedTuple):
     stage: int = 0  # which run of several on one image this was
     before_bytes: int = 0  # of output, by the runs before it
     compared: tuple[Output, ...] = ()  # what an oracle compares, where that is not the output alone
-    inputs: bytes | None = None  # what it depended on, as execution/followed.py lists it; None: not known
     forked: bool = False  # from a process that waited in crashcheck_ready()
     refused: str = ""  # why none waits there, although the check calls it
 
@@ -135,7 +133,6 @@ class Runner:
     def __init__(self, limits: Limits, folder: Path) -> None:
         """`folder`: where commands run. Turns address space randomisation and core dumps off for all children."""
         self.limits = limits
-        self._follower: Follower | None = None
         self._waiting: WaitingProcesses | None = None
         self._spared: set[int] = set()  # our children that are there for several runs
         os.chdir(folder)
@@ -164,14 +161,13 @@ class Runner:
         pool: str = "",
         *,
         limits_itself: bool = False,
-        followed: bool = False,
         forks: bool = False,
         acked: Acked | None = None,
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
         `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
-        `limits_itself`: its memory, and its files. `followed`: with what it depends on, where `follow_by` was called.
+        `limits_itself`: its memory, and its files.
         `forks`: from a process that waits in crashcheck_ready(), if there is one, where `wait_below` was called.
         `acked`: what of `argv` such a process need not have in common with this run.
         """
@@ -179,7 +175,6 @@ class Runner:
         streams, files = self._streams(kept), self._output_files(pool)
         limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
         order = _Order(program, argv, env, acked, limit_s, streams)
-        follower = self._follower if followed else None
         waiting = self._waiting if forks else None
         offer: Offer | None = None
         started = time.monotonic()
@@ -188,7 +183,7 @@ class Runner:
         if not forked:
             started = time.monotonic()  # again, in case that there was one, which did not answer
             offer = None if waiting is None else waiting.offer(argv, pool)
-            pid = follower.start(program, argv, env) if follower is not None else self._start(program, argv, env, offer)
+            pid = self._start(program, argv, env, offer)
             if not limits_itself:
                 # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
                 _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
@@ -203,8 +198,6 @@ class Runner:
             os.close(run.pidfd)
             if waiting is not None:
                 waiting.prune(self._spared)
-        if follower is not None and follower.error:
-            raise CheckNotStarted(f"{program}: {os.strerror(follower.error)}")
         seconds = time.monotonic() - started
         for fd, capture in streams.items():
             drain(fd, capture)
@@ -224,7 +217,6 @@ class Runner:
             errors,
             output.total,
             compared=self._compared(streams, files, kept),
-            inputs=None if follower is None else follower.inputs(),
             forked=run.forked,
             refused=run.refused,
         )
@@ -276,13 +268,6 @@ class Runner:
             if run.forked or not answer:
                 offer = None
         return reason
-
-    def follow_by(self, program: Path, folder: Path, work: Path) -> None:
-        """From now on, list what followed runs depend on besides `folder`; `work`: where the list is kept."""
-        if own_children() is None:
-            return  # its process could not be distinguished from those that a check leaves behind
-        self._follower = Follower(program, folder, work, self._actions(), _DEFAULT_SIGNALS)
-        self._spared.add(self._follower.pid)
 
     def wait_below(self, root: Path) -> None:
         """From now on, let checks wait in crashcheck_ready(); `root`: the folder of all that differs between runs."""
@@ -342,8 +327,6 @@ class Runner:
     def close(self) -> None:
         if self._waiting is not None:
             self._waiting.close(self._spared)
-        if self._follower is not None:
-            self._follower.close()
         pipes = [fd for ends in self._more.values() for fd in ends]
         for fd in (self._null, self._read, self._write, self._read_errors, self._write_errors, *pipes):
             os.close(fd)

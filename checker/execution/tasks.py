@@ -53,7 +53,6 @@ class Ticket:
     # of an exploration: its words, its environment, and when its time is over
     explored: tuple[tuple[str, ...], dict[str, str], float | None] | None = None
     run: Run | None = None  # once it has ended
-    followed: bool = False  # with what it depends on
     doubted: str = ""  # as Run has it
     forks: bool = False  # from a process that waits, if there is one
 
@@ -83,7 +82,7 @@ class Tasks:
         if ticket.explored is not None:
             argv, env, until_s = ticket.explored
             timeout_s = ticket.timeout_s or self._timeout_s
-            return Exploration(ticket.number, argv, env, timeout_s, until_s, ticket.followed)
+            return Exploration(ticket.number, argv, env, timeout_s, until_s)
         return self._of_state(bases, ticket)
 
     def final(self, stages: tuple[bytes, ...]) -> Task:
@@ -94,17 +93,13 @@ class Tasks:
         """The same of a ticket that is no exploration."""
         acked, printed = self.acknowledged(ticket.point)
         if ticket.bare:
-            return Task(
-                *(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes),
-                followed=ticket.followed,
-            )
+            return Task(ticket.number, INITIAL, False, (), (), 0, 0, ticket.stages, ticket.kept_bytes)
         if ticket.state is None:
             moved = bases[DURABLE] is not None
             bases[DURABLE] = None
             patches = _plain(self._content.final()) if ticket.point == FINAL else ()
             return Task(
                 *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
-                followed=ticket.followed,
                 forks=ticket.forks,
             )
         near_full = self._content.near_full(ticket.state)
@@ -115,7 +110,6 @@ class Tasks:
         return Task(
             *(ticket.number, image, reset, advance, patches, acked, printed, ticket.stages),
             timeout_s=ticket.timeout_s,
-            followed=ticket.followed,
             forks=ticket.forks,
         )
 

@@ -49,7 +49,6 @@ class Task(NamedTuple):
     stages: tuple[bytes, ...] = ()  # files of operations for {ops}: one run per file, in this order, on the same image
     kept_bytes: int | None = None  # of the output, instead of the limits' value
     timeout_s: float | None = None  # of each run, instead of the limits' value
-    followed: bool = False  # list what it depends on
     forks: bool = False  # from a process that waits in crashcheck_ready(), if there is one
 
 
@@ -62,7 +61,6 @@ class Exploration:
     env: dict[str, str]
     timeout_s: float
     until_s: float | None  # by the monotonic clock: its time is over then, however late it begins
-    followed: bool = False
 
     @property
     def left_s(self) -> float:
@@ -91,8 +89,6 @@ class Worker:
         self._setup = setup
         self._root = root
         self._runner = Runner(limits, setup.folder)
-        if setup.inputs is not None:
-            self._runner.follow_by(setup.inputs, root.parent, root)
         self._runner.wait_below(root)
         self._images: dict[int, ImageFolder] = {}
         self._image_of(DURABLE)
@@ -111,7 +107,6 @@ class Worker:
                 abandon_fd,
                 timeout_s=task.left_s,
                 limits_itself=True,
-                followed=task.followed,
             )
         image = self._image_of(task.image)
         if task.reset:
@@ -135,7 +130,6 @@ class Worker:
         def run(kept_bytes: int | None) -> Ended:
             return self._runner.run(
                 *(command.program, argv, env, abandon_fd, kept_bytes, task.timeout_s, pool),
-                followed=task.followed,
                 forks=task.forks,
                 acked=command.acked_of(argv, task.acked),
             )
@@ -143,17 +137,14 @@ class Worker:
         if not task.stages:
             return run(None)
         before: tuple[int, ...] = (0,)
-        inputs: bytes | None = b""
         for number, operations in enumerate(task.stages):
             _write_anew(self._ops, operations)
             ended = run(task.kept_bytes)
-            inputs = None if inputs is None or ended.inputs is None else inputs + ended.inputs
             before = before if number else (0,) * len(ended.by_output())
             compared = zip(ended.compared, before, strict=False)
             ended = ended._replace(
                 stage=number,
                 before_bytes=before[0],
-                inputs=inputs,
                 compared=tuple(each._replace(before_bytes=size) for each, size in compared),
             )
             if ended.status != 0 or ended.timed_out or ended.limit:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from crashcheck.checker.budget import DiskFull
 from crashcheck.checker.execution.check_command import CheckSetup
-from crashcheck.checker.execution.followed import without_own
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.tasks import FIRST, Run, Tasks, Ticket
 from crashcheck.checker.execution.worker import Task, Trouble
@@ -103,7 +102,6 @@ class WorkerPool:
         self.setup = setup
         self.limits = limits or Limits()
         self._jobs = max(1, jobs)
-        self._follows = setup.inputs is not None
         whole = acknowledged or (operations, stdout_bytes)
         self.tasks = Tasks(content, points, setup.first, self.limits.timeout_s, acknowledged, whole)
         # the workers, while the pool is open
@@ -118,8 +116,6 @@ class WorkerPool:
         self._returned: deque[int] = deque()  # those that went elsewhere, and must be executed here after all
         self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
         self._next = 0  # the next ticket
-        self._bare_inputs: dict[bytes | None, None] = {}  # what runs on the first image depended on, each once
-        self.followed: set[bytes | None] = set()  # what all runs depended on, each once; None: that is not known
         self.is_aside = False  # whether the first worker takes urgent tickets alone
 
     # -- life
@@ -227,7 +223,7 @@ class WorkerPool:
         number = self._next
         self._next += 1
         explored = tuple(argv), dict(env), until_s
-        self._tickets[number] = Ticket(number, point, None, (), False, None, timeout_s, explored, None, self._follows)
+        self._tickets[number] = Ticket(number, point, None, (), False, None, timeout_s, explored)
         self._urgent.append(number)
         self._dispatch()
         return number
@@ -263,11 +259,6 @@ class WorkerPool:
         while self._arrived:
             yield self._arrived.popleft()
 
-    @property
-    def bare_inputs(self) -> tuple[bytes | None, ...]:
-        """What followed runs on the first image depended on, each once, in the order in which they ended."""
-        return tuple(self._bare_inputs)
-
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """While a failing state is diagnosed, give its worker nothing else: its base would move back and forth."""
@@ -296,9 +287,8 @@ class WorkerPool:
         self._next += 1
         self._tickets[number] = Ticket(
             *(number, point, state, stages, bare, kept_bytes, timeout_s),
-            followed=self._follows,
             doubted=doubted,
-            forks=forks and not self._follows,
+            forks=forks,
         )
         (self._urgent if urgent else self._queue).append(number)
         self._dispatch()
@@ -357,13 +347,7 @@ class WorkerPool:
             assert isinstance(ended, Ended)
             worker.busy.remove(number)
             ticket = self._tickets[number]
-            if ticket.explored is not None:
-                ended = ended._replace(inputs=without_own(ended.inputs))
             ticket.run = Run(ticket.point, ended, worker.names, doubted=ticket.doubted)
-            if ticket.followed:
-                self.followed.add(ended.inputs)
-            if ticket.bare and ticket.followed:
-                self._bare_inputs[ended.inputs] = None
             if not ticket.bare and ticket.explored is None:
                 self._arrived.append(ticket.run)
         if self._elsewhere is not None:

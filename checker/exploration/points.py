@@ -18,8 +18,8 @@ from crashcheck.analyzer.arrays import halving_order
 from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
-from crashcheck.checker.kept.shards import SharedRuns
-from crashcheck.checker.kept.verdicts import KeptVerdicts, product_key
+from crashcheck.checker.kept.keys import product_key
+from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -62,8 +62,8 @@ class DecidedPoints:
 class Tried:
     """The result of exploring. `states`: decided by that alone; `ends`: of the explored runs that decided them.
 
-    `left`: reasons why states are not decided, and how many they are. `reused`: states that explored runs of an earlier
-    search decided.
+    `left`: reasons why states are not decided, and how many they are. `reused`: states that explored runs of the search
+    that is resumed decided.
     """
 
     states: int
@@ -82,17 +82,15 @@ class PointExploration:
         decided: DecidedPoints,
         count: StateCount,
         left: Left,
-        kept: KeptVerdicts | None = None,
-        shared: SharedRuns | None = None,
+        exchange: Exchange = ALONE,
     ) -> None:
-        """`kept`: the stretches that earlier searches decided; `shared`: as Search has it."""
+        """`exchange`: as Search has it."""
         # constant
         self._space, self._content = subject.space, subject.content
         self._executor = executor
         self._count = count
         self._left = left
-        self._kept = kept
-        self._shared = shared
+        self._exchange = exchange
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
         # changing
@@ -101,7 +99,7 @@ class PointExploration:
         self._ends = 0
         self._explored = 0  # stretches that are decided
         self._states = 0  # theirs, except those that were run by themselves
-        self._reused = 0  # the same of stretches that an earlier search decided
+        self._reused = 0  # the same of stretches that the search before decided
         self._is_reused: NDArray[np.bool_] = np.zeros(len(decided.passed), dtype=np.bool_)  # of each point
         self._run: NDArray[np.int64] = np.zeros(len(decided.passed), dtype=np.int64)  # states of each point
         self._failed: dict[int, str] = {}  # by crash point, the token of a state that failed
@@ -132,36 +130,30 @@ class PointExploration:
         until_s = None if left_s is None else time.monotonic() + left_s
         prepared = [self._prepared(stretch, image) for stretch, image in zip(some, self._images, strict=False)]
         keys = [self._key(one) for one in prepared]
-        known = [key is not None and self._kept is not None and self._kept.passed(key) for key in keys]
-        shared = [self._shared_result(key) for key in keys]
+        known = [self._known_result(key) for key in keys]
         products = [
-            (one if isinstance(one, Product) and not reused and there is None else None, image.folder)
-            for one, reused, there, image in zip(prepared, known, shared, self._images, strict=False)
+            (one if isinstance(one, Product) and there is None else None, image.folder)
+            for one, there, image in zip(prepared, known, self._images, strict=False)
         ]
         results = explored_runs(self._executor, products, _LIMITS_S[self._limit], until_s)
         out: list[CrashState] = []
         late = False
-        each = zip(some, prepared, results, shared, keys, known, self._images, strict=False)
-        for stretch, one, own, there, key, reused, image in each:
-            if reused:
-                self._decide(stretch, reused=True)
-                continue
+        each = zip(some, prepared, results, known, keys, self._images, strict=False)
+        for stretch, one, own, there, key, image in each:
             result, folder = there or (own, image.folder)
             late = late or (result is not None and result.late)
-            if self._shared is not None and key is not None and own is not None:
-                self._shared.add_explored(self._with_limit(key, own), own, folder)
-            before = self._explored
-            out += self._taken(stretch, one, result, folder)
-            if self._kept is not None and key is not None and result is not None and self._explored > before:
-                self._kept.keep(key, result.inputs, self._executor.workers.bare_inputs)
+            if self._exchange.noted is not None and key is not None and own is not None:
+                self._exchange.noted.add_explored(self._with_limit(key, own), own, folder)
+            out += self._taken(stretch, one, result, folder, resumed=there is not None)
         self._adapt(late)
         return out
 
-    def _shared_result(self, key: bytes | None) -> tuple[Explored, Path] | None:
-        """What another shard has found out about a product, in the time that this search would give it."""
-        if key is None or self._shared is None:
+    def _known_result(self, key: bytes | None) -> tuple[Explored, Path] | None:
+        """What another search has found out about a product, in the time that this one would give it."""
+        if key is None:
             return None
-        return self._shared.explored(key) or self._shared.explored(self._with_limit(key))
+        known = self._exchange.known
+        return known.explored(key) or known.explored(self._with_limit(key))
 
     def _with_limit(self, key: bytes, result: Explored | None = None) -> bytes:
         """The key of a result: of one that came too late, or of which none is given, with the present limit."""
@@ -171,7 +163,7 @@ class PointExploration:
         """The stretches that are not another shard's. Those of others count as decided: they run what is not."""
         mine = []
         for stretch in some:
-            if self._shared is None or not self._shared.is_elsewhere(self._count.stretch_at(stretch.last)):
+            if not self._exchange.is_elsewhere(self._count.stretch_at(stretch.last)):
                 mine.append(stretch)
                 continue
             refused = self._refused
@@ -266,8 +258,10 @@ class PointExploration:
                 self._sets += many
             yield known
 
-    def _taken(self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path) -> list[CrashState]:
-        """Take the result of one stretch over; states of it to be run."""
+    def _taken(
+        self, stretch: Stretch, one: Product | str, result: Explored | None, folder: Path, *, resumed: bool
+    ) -> list[CrashState]:
+        """Take the result of one stretch over; states of it to be run. `resumed`: it is one of another search."""
         if self.contradiction:
             self._why[_AFTERWARDS] += stretch.states
             return []
@@ -287,7 +281,7 @@ class PointExploration:
             self._refused = 0
             self._ends += len(result.ends)
             self._explored += 1
-            if not self._decide(stretch):
+            if not self._decide(stretch, reused=resumed and bool(self._exchange.known.since)):
                 return []
             # one of each stretch at first, then fewer and fewer
             if self._explored <= _SAMPLES or not self._explored & (self._explored - 1):
@@ -296,7 +290,7 @@ class PointExploration:
 
     def _key(self, one: Product | str) -> bytes | None:
         """Under which a product is kept; None if it is not."""
-        if (self._kept is None and self._shared is None) or isinstance(one, str):
+        if not self._exchange.keeps or isinstance(one, str):
             return None
         full = self._content.fingerprint(self._space.full(one.point))
         return product_key(one.granules, full, self._executor.context(one.point))

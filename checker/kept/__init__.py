@@ -1,6 +1,4 @@
-"""Verdicts kept between runs: what passed is not run again while nothing that its run used has changed.
+"""Runs of the check that are kept in a file: those of the shards of a search, and those of a search that is resumed.
 
-And runs of one search that other machines have executed, its shards.
-
-Other rooms import `base`, `dependencies`, `shards`, `store` and `verdicts`.
+Other rooms import `keys`, `runs_file` and `shards`.
 """

@@ -75,7 +75,6 @@ class Executor:
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
         self.judged_run: Run | None = None  # the last of these
-        self.timed_out = False  # whether any of them did
         self._differing: Counter[str] = Counter()  # states that failed elsewhere and passed here, by place
         self._forks = False  # the check may continue at crashcheck_ready() instead of starting from the beginning
         self._asked: dict[int, tuple[CrashState, float | None]] = {}  # what may be forked, by ticket, with its limit
@@ -263,8 +262,6 @@ class Executor:
         )
         with workers:
             run = workers.ended(workers.submit_uncrashed(FIRST, self._oracle.stages(point)))
-        self.workers.followed |= workers.followed
-        self.timed_out = self.timed_out or run.ended.timed_out
         return self._oracle.judge(run.ended, run.names, point)
 
     @property
@@ -291,7 +288,6 @@ class Executor:
 
     def _judged(self, run: Run) -> Verdict:
         self.judged_run = run
-        self.timed_out = self.timed_out or run.ended.timed_out
         return self._oracle.judge(run.ended, run.names, run.point)
 
     def _now(self, ticket: int) -> Verdict:
@@ -370,8 +366,7 @@ class Executor:
         if isinstance(begun, str):
             return Explored((), 0, 0, begun, final=True)
         run = self.workers.ended(begun)
-        found = read_table(folder / "table", granules, timed_out=run.ended.timed_out)
-        return replace(found, inputs=run.ended.inputs)
+        return read_table(folder / "table", granules, timed_out=run.ended.timed_out)
 
     def judged(self, end: End, point: int, folder: Path) -> Verdict:
         """The verdict on an end of what was explored in `folder`."""

@@ -3,5 +3,5 @@
 `dask_cluster` is the only module that knows dask: another kind of cluster needs a `Cluster` (remote_runs.py) of its
 own.
 
-Other rooms import `dask_cluster`, `remote_runs` and `shipment`.
+Other rooms import `dask_cluster`, `libraries`, `remote_runs` and `shipment`.
 """

@@ -25,7 +25,7 @@ from crashcheck.checker.execution.worker import Task, Trouble
 from crashcheck.checker.execution.worker_pool import AHEAD, STOPPED_S
 from crashcheck.checker.execution.worker_process import WorkerDied, WorkerProcess
 from crashcheck.checker.images import image_folder
-from crashcheck.checker.kept.base import sources
+from crashcheck.checker.kept.keys import sources
 from crashcheck.checker.remote.packing import digests, unpack
 from crashcheck.checker.remote.shipment import FILES, Description, setup_below, unfit
 from crashcheck.runtime import sparse

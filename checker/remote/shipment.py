@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.kept.base import content_of_file
+from crashcheck.checker.kept.keys import content_of_file
 from crashcheck.checker.remote.libraries import NotListed, is_of_system, libraries
 from crashcheck.checker.remote.packing import Packed, Place, packed_file, packed_folder
 from crashcheck.command import Command
@@ -86,7 +86,6 @@ def shipment_of(setup: CheckSetup, limits: Limits) -> Shipment:
         recorded_stdout=Path(_STDOUT) if _STDOUT in given else None,
         addresses=Path(_ADDRESSES) if _ADDRESSES in given else None,
         preload=Path(_PRELOAD) if _PRELOAD in given else None,
-        inputs=None,
     )
     description = Description(
         tuple(entries),

@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.prefix_proof import RunDigested
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.images.real_files import Snapshot
-from crashcheck.checker.kept.shards import SharedRuns
-from crashcheck.checker.kept.verdicts import KeptVerdicts, image_key
+from crashcheck.checker.kept.keys import image_key
+from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import Discovery, Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
@@ -40,7 +40,6 @@ _FIRST = 64  # choices of the strategy before anything is explored: most bugs ar
 _BETWEEN = 16  # of its choices between two turns of counting
 _COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
 _COUNT_AT_END_S = 1.0
-_REUSED = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that passed in an earlier run
 _ELSEWHERE = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that another shard executes
 
 
@@ -85,16 +84,14 @@ class Search:
         depth: int = 1,
         outer: tuple[Level, ...] = (),
         explore: bool = False,
-        kept: KeptVerdicts | None = None,
-        shared: SharedRuns | None = None,
+        exchange: Exchange = ALONE,
     ) -> None:
         """`snapshot`, `digested`: for the proof of what `kill -9` leaves, as PrefixProof has them.
 
         `depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
 
         `explore`: decide whole crash points by explored runs, if the strategy is one that gives all states.
-        `kept`: verdicts of earlier searches; closed when this one ends. `shared`: runs that shards of this search have
-        executed; or, if it is a shard, those that it adds: then failures are left to the search that merges them.
+        `exchange`: what it takes from other searches, and leaves to them.
         """
         # constant
         self._subject = subject
@@ -106,10 +103,8 @@ class Search:
         self._depth = depth
         self._outer = outer
         self._strategy = strategy
-        self._kept = kept
-        self._shared = shared
-        self._share = None if shared is None else shared.share
-        shards = 1 if self._share is None else self._share.of
+        self._exchange = exchange
+        shards = 1 if exchange.share is None else exchange.share.of
         self._ahead = max(_AHEAD * max(1, jobs) * shards, executor.workers.ahead)
         # changing
         self._stats = GroupStats()
@@ -125,16 +120,14 @@ class Search:
             outer=outer,
         )
         self._reached: Reached[Choice] = Reached()
-        self._reused = 0  # choices that were not executed: they passed in an earlier run
+        self._reused = 0  # choices that were not executed: they passed in the search that is resumed
         self._last_shown = 0.0  # by the monotonic clock
         self._count = StateCount(subject.space)
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
         self._repeated = 0  # choices that were counted before
         self._exploration: PointExploration | None = None
         if explore and self._plan.whole:
-            self._exploration = PointExploration(
-                subject, executor, decided, self._count, self._meter.left, kept, shared
-            )
+            self._exploration = PointExploration(subject, executor, decided, self._count, self._meter.left, exchange)
 
     def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
@@ -149,15 +142,17 @@ class Search:
             put_off=self._wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
-            cost=lambda verdict: verdict is not _REUSED,
+            cost=lambda verdict: not verdict.resumed,
         )
+        complete = False
         try:
             stop = loop.run(self._take)
+            complete = not stop.cut_short
         finally:
             if self._exploration is not None:
                 self._exploration.close()
-            if self._kept is not None:
-                self._kept.close()
+            if self._exchange.noted is not None:
+                self._exchange.noted.close(complete)
         for place, choice in self._reached.left:
             self._stats.left(place, choice)
         return self.result(stop)
@@ -220,43 +215,48 @@ class Search:
         if self._is_elsewhere(candidate):
             return lambda left_s: _ELSEWHERE
         state, image = candidate.choice.state, self._image(candidate)
-        if self._kept is not None and self._kept.passed(image):
-            return lambda left_s: _REUSED
-        known_run = None if self._shared is None else self._shared.run(image, state.point)
-        ticket = self._executor.submit(state) if known_run is None else self._executor.submit_ended(known_run)
+        known_run = self._exchange.known.run(image, state.point)
+        if known_run is not None:
+            ended = self._executor.submit_ended(known_run)
+            return lambda left_s: self._taken_over(ended, left_s)
+        ticket = self._executor.submit(state)
         return lambda left_s: self._executed(ticket, image, left_s)
 
+    def _taken_over(self, ticket: int, left_s: float | None) -> Verdict | None:
+        """The verdict on a state that another search has executed. One that is resumed counts as this one."""
+        verdict = self._executor.result(ticket, left_s)
+        if verdict is None or not verdict.passed:
+            return verdict
+        return replace(verdict, resumed=bool(self._exchange.known.since))
+
     def _executed(self, ticket: int, image: bytes, left_s: float | None) -> Verdict | None:
-        """The verdict on a state. Kept if it passed; the run is shared in any case."""
+        """The verdict on a state, whose run is noted for other searches."""
         verdict = self._executor.result(ticket, left_s)
         run = self._executor.judged_run
-        if verdict is None or run is None:
-            return verdict
-        if self._kept is not None and verdict.passed:
-            self._kept.keep(image, run.ended.inputs, self._executor.workers.bare_inputs)
-        if self._shared is not None and self._share is not None:
-            self._shared.add(image, run)
+        if verdict is not None and run is not None and self._exchange.noted is not None:
+            self._exchange.noted.add(image, run)
         return verdict
 
     def _image(self, candidate: Candidate[Choice]) -> bytes:
         """The key of a state's image; empty if none is needed."""
-        if self._kept is None and self._shared is None:
+        if not self._exchange.keeps:
             return b""
         return image_key(candidate.fingerprint, self._executor.context(candidate.choice.state.point))
 
     def _is_elsewhere(self, candidate: Candidate[Choice]) -> bool:
         """Whether another shard executes a state: its stretch is explored, or passed over, as a whole there."""
-        if self._share is None or self._shared is None:
+        if self._exchange.share is None:
             return False
         whole = self._exploration is not None
         point = candidate.choice.state.point
-        return self._shared.is_elsewhere(self._count.stretch_at(point) if whole else candidate.fingerprint)
+        return self._exchange.is_elsewhere(self._count.stretch_at(point) if whole else candidate.fingerprint)
 
     def _wait(self, candidate: Candidate[Choice]) -> bool:
         """Whether a state must be tested after all others; so must one that no shard has executed in its time."""
         if self._failures.wait(candidate):
             return True
-        return self._shared is not None and not self._shared.complete and not self._shared.has(self._image(candidate))
+        known = self._exchange.known
+        return not known.complete and not known.since and not known.has(self._image(candidate))
 
     def describe(self, choice: Choice) -> str:
         return self.token(choice.state)
@@ -265,10 +265,10 @@ class Search:
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         self._stats.executed(candidate.place, candidate.choice)
-        self._reused += verdict is _REUSED
+        self._reused += verdict.resumed
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
-        if self._share is not None and not verdict.passed:
+        if self._exchange.share is not None and not verdict.passed:
             self._left_to_merging(candidate, verdict)
         elif verdict.passed:
             self._passed.add(candidate.fingerprint)
@@ -345,8 +345,8 @@ class Search:
         yield from self._failures.warnings
         yield from self._executor.notes
         yield from self._plan.notes
-        if self._kept is not None and self._kept.why:
-            yield f"verdicts on crash states are not kept for the next run: {self._kept.why}"
+        if self._exchange.noted is not None and self._exchange.noted.why:
+            yield f"--resume cannot continue this run: {self._exchange.noted.why}"
 
     def result(self, stop: StopReason) -> SearchResult:
         """What was found so far, by a search that ended for this reason."""
@@ -374,7 +374,7 @@ class Search:
             explored_runs=tried.ends,
             not_explored=tried.left,
             reused=self._reused + tried.reused,
-            reused_from=self._kept.since if self._kept is not None and self._reused + tried.reused else "",
+            reused_from=self._exchange.known.since if self._reused + tried.reused else "",
         )
         return SearchResult(
             stop,

@@ -118,7 +118,7 @@ class _Recoveries:
 
     def _take(self, candidate: Candidate[CrashState], result: SearchResult) -> None:
         self._merged.add(result)
-        if result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
+        if result.stop_reason.broken_off:
             raise Stopped(result.stop_reason)
 
     def _search(self, state: CrashState) -> SearchResult:

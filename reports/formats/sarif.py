@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Finding, Kind, Location, RunResult, StopReason
+from crashcheck.checker.results import Finding, Kind, Location, RunResult
 from crashcheck.reports.github.annotations import Name, Placement, fix_text, place, suppressed
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.excerpts import Sources
@@ -86,7 +86,7 @@ def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: 
     if re.match(r"\d+\.\d+\.\d+", view.version):
         driver["version"] = view.version
     driver["rules"] = [_rule(kind) for kind in Kind]
-    stopped = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL) or policy.checked_nothing(result)
+    stopped = result.stop_reason.broken_off or policy.checked_nothing(result)
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",

@@ -149,7 +149,7 @@ def covered(result: RunResult) -> int:
 def reused(states: StateCounts) -> str:
     """Where the verdicts on reused states are from."""
     since = f" of {line(states.reused_from, 40)}" if states.reused_from else ""
-    return f"decided by an earlier run{since}; nothing that their checks used has changed"
+    return f"decided by the run{since} that this one continues"
 
 
 def standing(finding: Finding) -> str:

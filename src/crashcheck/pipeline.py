@@ -17,7 +17,8 @@ from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.fixes import proposals
-from crashcheck.checker.kept.shards import Shard, Share, SharedRuns, merged
+from crashcheck.checker.kept.runs_file import RunsFile, Share
+from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor, ForksDiffer
 from crashcheck.checker.oracles.references import ReopenDifference
@@ -30,9 +31,8 @@ from crashcheck.checker.store import RunFolder
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.runtime.record import Recording
-from crashcheck.stages import run_summary
+from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
-from crashcheck.stages.kept_run import Kept, KeptRun, kept_run, search_key
 from crashcheck.stages.phases import OnProgress, TimedPhases
 from crashcheck.stages.recording import (
     OnPhase,
@@ -44,7 +44,7 @@ from crashcheck.stages.recording import (
 )
 from crashcheck.stages.recoveries import recovery_search_of, search_recoveries
 from crashcheck.stages.resumed import handed_on, note_recorded, resumed
-from crashcheck.stages.search_setup import budget_of, kept_verdicts, search_of, warned_of_blind_check, with_fixes
+from crashcheck.stages.search_setup import budget_of, search_of, warned_of_blind_check, with_fixes
 from crashcheck.stages.strategy_setup import InferOnce, early_states, strategy_of
 from crashcheck.stages.uncrashed import check_uncrashed
 
@@ -56,8 +56,7 @@ class SearchOptions:
     jobs: int  # checks at a time
     on_progress: OnProgress
     depth: int = 1  # 2: crash the recovery as well
-    whole: KeptRun | None = None  # takes note of what all of the search used
-    shared: SharedRuns | None = None  # as Search has it
+    exchange: Exchange = ALONE  # as Search has it
     cluster: Cluster | None = None  # executes the crash states
 
     def on_phase(self, phase: str) -> None:
@@ -66,7 +65,8 @@ class SearchOptions:
     @property
     def may_fork(self) -> bool:
         """Whether the check may be copied at crashcheck_ready()."""
-        return self.shared is None and self.cluster is None
+        merging = len(self.exchange.known) and not self.exchange.known.since
+        return self.exchange.share is None and not merging and self.cluster is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +108,15 @@ def run(
         recording = handed_on(config, run_folder.path) if shards else recording
         recording = recording or record_in(config, run_folder.path, on_phase)
         trace = _read(config, recording, run_folder, on_phase)
-        shared = _merged(config, recording, trace, change, shards) if shards else None
-        whole = kept_run(config, recording, trace, change, depth)
-        kept = whole.find() if whole is not None else None
-        if kept is None:
-            options = SearchOptions(jobs or cores(), on_progress, depth, whole, shared, cluster)
-            kept = _searched(config, recording, trace, change, options)
+        if shards:
+            exchanged = exchange.of_merge(config, recording, trace, change, shards)
         else:
-            for remark in kept.remarks:
-                print(remark, file=sys.stderr, flush=True)
+            exchanged = exchange.of_run(config, recording, trace, change)
+        options = SearchOptions(jobs or cores(), on_progress, depth, exchanged, cluster)
+        result, sources = _searched(config, recording, trace, change, options)
         seconds = time.monotonic() - started - run_folder.waited_s
-        result = replace(kept.result, seconds=seconds, trace=replace(kept.result.trace, path=str(recording.trace)))
-        policy = rules_of(config, kept.sources, result)
+        result = replace(result, seconds=seconds, trace=replace(result.trace, path=str(recording.trace)))
+        policy = rules_of(config, sources, result)
         result = judge(result, policy.suppressions, baseline)
         result = replace(result, warnings=(*result.warnings, *policy.warnings), phases=timed.phases())
         return keep_fixes(Ran(result, run_folder.path), config.folder)
@@ -135,12 +132,13 @@ def record_only(config: Config, on_phase: OnPhase = lambda phase: None) -> Path:
 def run_shard(
     config: Config,
     share: Share,
+    into: Path,
     *,
     jobs: int = 0,
     change: Diff | None = None,
     on_progress: OnProgress = lambda phase, progress: None,
-) -> tuple[Shard, StopReason]:
-    """Search a share of the last recording; what was executed, for `run` with `shards`, and why that ended."""
+) -> tuple[RunsFile, StopReason]:
+    """Search a share of the last recording: the file of what was executed, written to `into`, and why that ended."""
 
     def on_phase(phase: str) -> None:
         on_progress(phase, None)
@@ -148,13 +146,12 @@ def run_shard(
     with built(config, on_phase) as run_folder:
         recording = handed_on(config, run_folder.path)
         trace = _read(config, recording, run_folder, on_phase)
-        key = search_key(config, recording, trace, change)
-        shared = SharedRuns(share)
+        exchanged = exchange.of_shard(config, recording, trace, change, share)
         config, recorded, changed = _modelled(config, recording, trace, change)
-        options = SearchOptions(jobs or cores(), on_progress, shared=shared)
-        found, _ = search(config, recorded, changed, options)
-    cut_short = (StopReason.BUDGET_SECONDS, StopReason.INTERRUPTED, StopReason.DISK_FULL)
-    return shared.shard(key, found.stop_reason not in cut_short), found.stop_reason
+        found, _ = search(config, recorded, changed, SearchOptions(jobs or cores(), on_progress, exchange=exchanged))
+        exchange.hand_over(exchanged.noted, into)
+    assert exchanged.noted is not None
+    return exchanged.noted, found.stop_reason
 
 
 def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase: OnPhase) -> Trace:
@@ -164,15 +161,6 @@ def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase:
     note_recorded(config, recording, trace)
     run_folder.register(digest(trace).hex(), run_folder.path)
     return trace
-
-
-def _merged(
-    config: Config, recording: Recording, trace: Trace, change: Diff | None, shards: Sequence[Path]
-) -> SharedRuns:
-    shared, remarks = merged(shards, search_key(config, recording, trace, change))
-    for remark in remarks:
-        print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
-    return shared
 
 
 def _modelled(
@@ -189,21 +177,14 @@ def _searched(
     trace: Trace,
     change: Diff | None,
     options: SearchOptions,
-) -> Kept:
-    """Model a recording, search it, and keep the result for later runs."""
-    configured, whole = config, options.whole
+) -> tuple[RunResult, list[str]]:
+    """Model a recording and search it: the result, and sources in which suppressions may be, as findings name them."""
     config, recorded, changed = _modelled(config, recording, trace, change)
     found, warnings = search(config, recorded, changed, options)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)
-    sources = sources_of(config.folder, recorded.facts)
-    kept = Kept(result, (), tuple(sources))
-    if whole is not None:
-        why = whole.keep(kept, [str(configured.folder / source) for source in sources])
-        if why:
-            kept.result = replace(result, warnings=(*result.warnings, why))
-    return kept
+    return result, sources_of(config.folder, recorded.facts)
 
 
 def keep_fixes(ran: Ran, project: Path) -> Ran:
@@ -237,6 +218,7 @@ def search(
         seconds = config.budget.seconds
         left_s = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
         rest = replace(config, budget=replace(config.budget, seconds=left_s))
+        options = replace(options, exchange=options.exchange.anew())
         found, warnings = _search(rest, recorded, changed, options, forks=False)
         return found, (note, *warnings)
 
@@ -250,33 +232,29 @@ def _search(
     forks: bool,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """As `search`. Raises ForksDiffer."""
-    subject, jobs, on_phase, whole = recorded.subject, options.jobs, options.on_phase, options.whole
+    subject, jobs, on_phase = recorded.subject, options.jobs, options.on_phase
     oracle = prepare.choose_oracle(config, subject, recorded.folder)
     budget = budget_of(config)
     found: SearchResult | None = None
     exploring: Search | None = None
     warnings: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
-            remarks = _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
+            _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             on_state = partial(options.on_progress, "checking")
-            kept = kept_verdicts(config, recorded, executor, oracle)
             with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
                 exploring = search_of(
                     *(config, recorded, executor, strategy, budget, jobs),
                     progress=on_state,
-                    kept=kept,
-                    shared=options.shared,
+                    exchange=options.exchange,
                 )
                 found = exploring.run()
             found = warned_of_blind_check(executor, oracle, subject, found)
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)
-                read = whole.read if whole is not None else set()
-                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase, read)
+                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
             if options.depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
                 warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
             elif options.depth >= 2:
@@ -287,8 +265,6 @@ def _search(
             reopened = exploring.result(StopReason.REOPEN) if exploring else nothing_checked(subject)
             check, operations_file = config.check.command, config.workload.operations_file
             found = stopped_by(difference, found or reopened, subject, check, operations_file)
-        if whole is not None:
-            whole.searched(executor, remarks)
     return found, (*oracle.notes, *warnings)
 
 
@@ -299,16 +275,14 @@ def _check_uncrashed(
     executor: Executor,
     on_phase: Callable[[str], None],
     forks: bool,
-) -> tuple[str, ...]:
-    """Run the check where nothing was lost, and prepare the oracle; print remarks, and return them."""
+) -> None:
+    """Run the check where nothing was lost, and prepare the oracle; print remarks."""
     prepare.prepare_oracle(oracle, executor, on_phase)
     on_phase("checking the uncrashed images")
     check_uncrashed(config, recorded, executor, forks=forks)
     prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.find_completeness)
-    remarks = tuple(f"crashcheck: {remark}" for remark in prepare.remarks(oracle, executor, recorded.subject))
-    for remark in remarks:
-        print(remark, file=sys.stderr, flush=True)
-    return remarks
+    for remark in prepare.remarks(oracle, executor, recorded.subject):
+        print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
 
 
 def cores() -> int:

@@ -46,14 +46,14 @@ def test_a_cluster_gives_the_report_and_the_exit_code_of_one_machine(crashcheck:
         assert "is not used" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--shard", "1/2"], ["--reuse"], ["--resume"]])
-def test_what_an_executor_cannot_be_combined_with_is_refused(
+@pytest.mark.parametrize("words", [["--executor", "dask://127.0.0.1:1"], ["--resume"]])
+def test_what_a_shard_cannot_be_combined_with_is_refused(
     words: list[str], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     (tmp_path / "crashcheck.toml").write_text(
         '[workload]\ncommand = "true"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n[model]\nname = "px86"\n'
     )
-    done = run_crashcheck("run", "--executor", "dask://127.0.0.1:1", *words, cwd=tmp_path, env=environment)
+    done = run_crashcheck("run", "--shard", "1/2", *words, cwd=tmp_path, env=environment)
     assert (done.returncode, "[bad-option] " in f"{done.stderr.replace(chr(10), ' ')} ") == (2, True), done.stderr
 
 

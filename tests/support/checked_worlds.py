@@ -18,7 +18,7 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.prefix_proof import RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.kept.shards import SharedRuns
+from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
@@ -119,7 +119,7 @@ class World:
         digested: RunDigested | None = None,
         progress: Callable[[Progress], None] | None = None,
         explore: bool = False,
-        shared: SharedRuns | None = None,
+        exchange: Exchange = ALONE,
     ) -> SearchResult:
         return Search(
             self.subject,
@@ -131,7 +131,7 @@ class World:
             digested=digested,
             progress=progress,
             explore=explore,
-            shared=shared,
+            exchange=exchange,
         ).run()
 
     def explore(

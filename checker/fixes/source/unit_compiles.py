@@ -70,7 +70,6 @@ class UnitCompiles:
     folder: Path  # that the names of files in edits are relative to
     seconds: float = MOST_S
     left: Left = endless
-    read: set[str] = field(default_factory=set)  # absolute paths of all files that the compiler has read
     _before: dict[int, _Diagnostics] = field(default_factory=dict)  # by key of the unit
     _answers: dict[tuple[Edit, ...], str] = field(default_factory=dict)
     _units_of: dict[str, list[tuple[UnitFacts, frozenset[str]]]] | None = None
@@ -139,8 +138,7 @@ class UnitCompiles:
     def _compile(self, unit: UnitFacts, texts: Mapping[str, str]) -> _Diagnostics:
         """Compile a unit with other texts in the place of some files, by absolute path."""
         with tempfile.TemporaryDirectory(prefix="crashcheck-fix-") as folder:
-            rule = Path(folder) / "rule"
-            options = [*_OPTIONS, "-idirafter", runtime().include, "-MD", "-MF", str(rule), "-MT", "unit"]
+            options = [*_OPTIONS, "-idirafter", runtime().include]
             environment = {**os.environ, "LC_ALL": "C"}
             if "ziglang" in unit.command:
                 # It writes an object in any case, and for one that it has in its cache it repeats no messages.
@@ -152,7 +150,6 @@ class UnitCompiles:
                 options += ["-ivfsoverlay", _overlay(Path(folder), texts)]
             *words, dash, language = (word for word in unit.command if word not in _QUIET and not _WRITES.match(word))
             printed = self._run([*words, *options, dash, language, unit.source], unit.directory, environment)
-            self.read.update(os.path.join(unit.directory, path) for path in _named(rule))
         messages: Counter[str] = Counter()
         places: dict[str, str] = {}
         failed = ""
@@ -196,16 +193,6 @@ class UnitCompiles:
         if process.returncode and not re.search(r"\berror: ", text):
             raise _Unknown(f"the compiler ended with status {process.returncode}")
         return text
-
-
-def _named(rule: Path) -> list[str]:
-    """The files that a make rule names, which a compiler has written; none where it has not."""
-    try:
-        text = os.fsdecode(rule.read_bytes())
-    except FileNotFoundError:
-        return []
-    _, _, names = text.replace("\\\n", " ").partition(":")
-    return [re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in re.findall(r"(?:\\.|[^\\\s])+", names)]
 
 
 def _overlay(folder: Path, texts: Mapping[str, str]) -> str:

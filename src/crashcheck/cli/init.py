@@ -47,7 +47,6 @@ timeout_s = 10
 # memory_mib = 4096      # address space of the check; 0: no limit
 # file_mib = 8192        # size of each file that the check writes; 0: no limit
 # env = {}
-# reuse = false          # true: do not run it again on images that passed, while nothing that it uses has changed
 
 [model]
 # "px86": persistent memory behind volatile caches (clwb, sfence). "eadr": persistent memory, the caches survive, too.

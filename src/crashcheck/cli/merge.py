@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "shards", nargs="+", type=Path, metavar="FILE", help="what `crashcheck run --shard` has written"
     )
-    parser.set_defaults(shard=None, resume=False, reuse=False, executor=None)
+    parser.set_defaults(shard=None, resume=False, executor=None)
     run.add_options(parser)
 
 

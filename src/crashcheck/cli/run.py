@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from crashcheck.change.diff import Diff
     from crashcheck.checker.baseline import Known
-    from crashcheck.checker.kept.shards import Share
+    from crashcheck.checker.kept.runs_file import Share
     from crashcheck.checker.remote.remote_runs import Cluster
     from crashcheck.checker.results import Finding, RunResult
     from crashcheck.pipeline import Ran
@@ -36,16 +36,10 @@ _DESCRIPTION = (
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="find crash-consistency bugs", description=_DESCRIPTION)
     parser.add_argument(
-        "--reuse",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="keep the verdicts on crash states that pass, and do not run the check on them again while nothing that "
-        "it uses has changed",
-    )
-    parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue a run that was ended: search its recording, with the verdicts that it kept; implies --reuse",
+        help="continue the last run, if it was ended: search its recording, and do not run the check again on crash "
+        "states that passed then",
     )
     parser.add_argument(
         "--shard",
@@ -177,12 +171,8 @@ def _check_options(args: argparse.Namespace, config: Config) -> None:
         raise CrashcheckError(
             "bad-option", "--executor and --shard both divide the search.", "Leave out one: docs/more-machines.md."
         )
-    if args.executor is not None and config.check.reuse:
-        raise CrashcheckError(
-            "bad-option",
-            "--executor does not keep verdicts: what runs on other machines used is not known here.",
-            "Leave out --resume and --reuse, or add --no-reuse if [check] reuse is set.",
-        )
+    if args.resume and args.shard is not None:
+        raise CrashcheckError("bad-option", "a shard cannot be resumed.", "Leave out --resume.")
 
 
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
@@ -260,7 +250,6 @@ def _overriding(args: argparse.Namespace) -> Callable[[Config], Config]:
         budget=args.budget,
         states=args.states,
         explore=False if args.no_explore else None,
-        reuse=_reuse(args),
         notes=args.notes,
         fixes=False if args.no_fixes else None,
         fail_on=args.fail_on,
@@ -279,12 +268,10 @@ def _write_images(
 
 def _exit_code(result: RunResult) -> int:
     from crashcheck.checker import policy
-    from crashcheck.checker.results import StopReason
 
     if policy.fails(result, result.fail_on):
         return EXIT_FINDINGS
-    broken_off = result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
-    return EXIT_FAILED if broken_off or policy.undecided(result) else EXIT_CLEAN
+    return EXIT_FAILED if result.stop_reason.broken_off or policy.undecided(result) else EXIT_CLEAN
 
 
 def _cluster(executor: str | None) -> AbstractContextManager[Cluster | None]:
@@ -302,35 +289,27 @@ def _cluster(executor: str | None) -> AbstractContextManager[Cluster | None]:
     return DaskCluster(address)
 
 
-def _reuse(args: argparse.Namespace) -> bool | None:
-    """Whether verdicts of earlier runs count. Where shards bring some, these are the only ones."""
-    if args.shard is not None or args.shards:
-        return False
-    return True if args.resume else args.reuse
-
-
 def _run_shard(args: argparse.Namespace, config: Config, change: Diff | None) -> int:
     """Search a share, and leave what was found to `crashcheck merge`."""
     from crashcheck import pipeline
-    from crashcheck.checker.kept.shards import write_shard
-    from crashcheck.checker.results import StopReason
     from crashcheck.reports.progress import LiveProgress, progress_console
 
     share = _share(args.shard)
     path = Path(f"shard-{share.index}-of-{share.of}.crashcheck")
     with LiveProgress(progress_console(), config.budget) as live:
-        shard, stop = pipeline.run_shard(config, share, jobs=jobs_of(args), change=change, on_progress=live.update)
-    write_shard(path, shard)
+        shard, stop = pipeline.run_shard(
+            config, share, path, jobs=jobs_of(args), change=change, on_progress=live.update
+        )
     print(
-        f"shard {share}: {len(shard.runs):,} crash states executed, {len(shard.explored):,} stretches explored; "
-        f"{'complete' if shard.complete else f'ended early ({stop.value})'}: {path}"
+        f"shard {share}: {shard.runs:,} crash states executed, {shard.explored:,} stretches explored; "
+        f"{f'ended early ({stop.value})' if stop.cut_short else 'complete'}: {path}"
     )
-    return EXIT_FAILED if stop in (StopReason.INTERRUPTED, StopReason.DISK_FULL) else EXIT_CLEAN
+    return EXIT_FAILED if stop.broken_off else EXIT_CLEAN
 
 
 def _share(text: str) -> Share:
     """Raises CrashcheckError(bad-option)."""
-    from crashcheck.checker.kept.shards import Share
+    from crashcheck.checker.kept.runs_file import Share
 
     index, _, of = text.partition("/")
     if index.isdecimal() and of.isdecimal() and len(text) < 10 and 1 <= int(index) <= int(of):

@@ -62,7 +62,6 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck import pipeline
     from crashcheck.checker import policy
-    from crashcheck.checker.results import StopReason
     from crashcheck.checker.store import Store
     from crashcheck.copied_folder import apply_changes
 
@@ -97,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
         where = shlex.quote(str(config.folder))
         print(f"crashcheck: to replay a finding, add to its command: -c {where}", file=sys.stderr)
         return EXIT_FINDINGS
-    broken_off = ran.result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    broken_off = ran.result.stop_reason.broken_off
     return EXIT_FAILED if broken_off or policy.undecided(ran.result) else EXIT_CLEAN
 
 

@@ -92,7 +92,6 @@ class CheckConfig:
     file_mib: int = 8192  # size of each file that a check writes; 0: no limit
     outputs: tuple[str, ...] = ("stdout",)  # what output equivalence compares
     acknowledged: str = "output"  # of a trace of system calls: "exit" counts that the command ended, too
-    reuse: bool = False  # keep verdicts on images that pass, for the next runs
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -245,7 +244,6 @@ def parse(text: str, path: Path) -> Config:
             "env",
             "outputs",
             "acknowledged",
-            "reuse",
         ),
     )
     model = section("model", ("name", "tear", "files", "amplify"))
@@ -279,7 +277,6 @@ def parse(text: str, path: Path) -> Config:
             file_mib=check.whole("file_mib", 8192, least=0, most=MOST_MIB),
             outputs=check.outputs("outputs", pool.patterns("files")),
             acknowledged=check.choice("acknowledged", ACKNOWLEDGED, "output"),
-            reuse=check.flag("reuse", False),
         ),
         model=ModelConfig(
             name=model.choice("name", MODELS, "px86"),
@@ -325,7 +322,6 @@ def override(
     budget: str | None = None,
     states: int | None = None,
     explore: bool | None = None,
-    reuse: bool | None = None,
     notes: bool = False,
     fixes: bool | None = None,
     fail_on: str | None = None,
@@ -364,7 +360,6 @@ def override(
             deviations=line.whole("--deviations", config.strategy.deviations, least=0),
             explore=config.strategy.explore if explore is None else explore,
         ),
-        check=replace(config.check, reuse=config.check.reuse if reuse is None else reuse),
         budget=replace(
             config.budget,
             seconds=config.budget.seconds if budget is None else parse_duration(budget),

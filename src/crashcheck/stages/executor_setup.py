@@ -65,7 +65,6 @@ def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckS
         patterns=config.pool.files,
         env=config.check.env,
         preload=runtime.shared,
-        inputs=runtime.inputs if config.check.reuse else None,
     )
 
 

@@ -1,24 +1,25 @@
 """`crashcheck run --resume`: the last recording is searched again, if it is one of the same program and workload.
 
-For runs that were ended before their search was, and whose recordings differ each time: verdicts are kept by image.
+What that run's checks showed is taken over with it (exchange.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.checker.kept.base import content_of_file
-from crashcheck.checker.kept.verdicts import moment
+from crashcheck.checker.kept.keys import content_of_file
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.store import FOLDER, Store
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.sparse import copy_file, copy_tree
+from crashcheck.stages.exchange import RUNS, moment
 from crashcheck.stages.recording import earlier_recording, modules, needs_loads
 
 _NOTED = "recorded.json"  # in a run's folder, once its recording is complete
@@ -42,6 +43,8 @@ def resumed(config: Config, folder: Path) -> Recording | None:
         return None
     when = moment(int((found / _NOTED).stat().st_mtime))
     print(f"crashcheck: continues with the recording of {when}", file=sys.stderr, flush=True)
+    if (found / RUNS).is_file():
+        shutil.copy2(found / RUNS, folder / RUNS)
     return _copied(found, folder)
 
 

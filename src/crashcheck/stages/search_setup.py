@@ -15,15 +15,11 @@ from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source.source_edit import EditWriter
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
-from crashcheck.checker.kept.base import base_of
-from crashcheck.checker.kept.shards import SharedRuns
-from crashcheck.checker.kept.verdicts import KeptVerdicts
-from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.kept.shards import ALONE, Exchange
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.blind_check import blind_check
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
@@ -48,11 +44,10 @@ def search_of(
     folder: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     explore: bool | None = None,
-    kept: KeptVerdicts | None = None,
-    shared: SharedRuns | None = None,
+    exchange: Exchange = ALONE,
 ) -> Search:
     """A search over a recorded run's crash states. `folder`: of the copies of real files, by default the run's own;
-    `explore`: as Search has it, if not as configured; `kept`: of `kept_verdicts`; `shared`: as Search has it."""
+    `explore`: as Search has it, if not as configured; `exchange`: as Search has it."""
     names = run.subject.graph.family.names
     return Search(
         run.subject,
@@ -64,20 +59,8 @@ def search_of(
         snapshot=None if names else snapshots_of(config, run, folder or run.folder),
         digested=None if names else digested_runs_of(config, run, folder or run.folder),
         explore=not names and (config.strategy.explore if explore is None else explore),
-        kept=kept,
-        shared=shared,
+        exchange=exchange,
     )
-
-
-def kept_verdicts(config: Config, run: RecordedRun, executor: Executor, oracle: Oracle) -> KeptVerdicts | None:
-    """The verdicts that earlier runs kept; None if not configured, or if the oracle needs no check."""
-    setup = executor.workers.setup
-    if setup.inputs is None or isinstance(oracle, SnapshotOracle):
-        return None
-    operations = run.recording.folder / prepare.OPERATIONS
-    given = operations.read_bytes() if operations.is_file() else b""
-    base = base_of(setup, executor.workers.limits, run.subject.trace, oracle.name, given)
-    return KeptVerdicts(base, (run.recording.addresses,))
 
 
 def budget_of(config: Config) -> Budget:
@@ -89,7 +72,7 @@ def budget_of(config: Config) -> Budget:
 
 def warned_of_blind_check(executor: Executor, oracle: Oracle, subject: Subject, found: SearchResult) -> SearchResult:
     """`found` with a warning if the check passed on all crash states, and passes on damaged files, too."""
-    cut_short = found.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+    cut_short = found.stop_reason.broken_off
     if found.states.failing or cut_short or not isinstance(oracle, ExitStatus):
         return found
     warnings: tuple[str, ...] = ()
@@ -106,12 +89,10 @@ def with_fixes(
     found: SearchResult,
     strategy: Strategy,
     on_phase: OnPhase,
-    read: set[str],
 ) -> SearchResult:
-    """`found` with a fix for each finding where one was found. `strategy`: for the states of the edited trace; `read`
-    gets the paths of the sources that compilers have read."""
+    """`found` with a fix for each finding where one was found. `strategy`: for the states of the edited trace."""
     bugs = [bug for bug in exploring.register.bugs() if not bug.finding.uncertain]
-    if not bugs or found.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
+    if not bugs or found.stop_reason.broken_off:
         return found
     on_phase("trying fixes")
     subject = run.subject
@@ -126,7 +107,7 @@ def with_fixes(
         return max(0.0, ends - time.monotonic())
 
     chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
-    compiles = UnitCompiles(run.facts, config.folder, left=left_s, read=read)
+    compiles = UnitCompiles(run.facts, config.folder, left=left_s)
     writer = EditWriter(subject, chain, config.folder, compiles.why_not)
     fixes = FixProposer(
         subject,

@@ -1,4 +1,4 @@
-"""Parsers of what earlier runs left: fixes, results, verdicts, baselines, crash images."""
+"""Parsers of what earlier runs left: fixes, reports, runs of the check, baselines, crash images."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.fixes.proposals import Proposals, Proposed
 from crashcheck.checker.fixes.source import patch
-from crashcheck.checker.kept import shards
-from crashcheck.checker.kept.dependencies import Dependencies, Unkept
-from crashcheck.checker.kept.store import KeptImages, Unusable
+from crashcheck.checker.kept import runs_file
+from crashcheck.checker.kept.keys import SearchKey
 from crashcheck.checker.results import Fix
 from crashcheck.checker.store import Store
 from crashcheck.reports.formats import failure, json_report
 from crashcheck.runtime.exploration import End, Explored
-from crashcheck.stages import kept_run
-from support.parsers.parser import Parser, attempt, of_bytes, of_text
+from support.parsers.parser import Parser, attempt, of_text
 from support.parsers.written import EDIT
 from support.reports.runs import FULL
 
@@ -48,7 +46,6 @@ LEARNED = {
         }
     ],
 }
-LISTING = b"o/etc/passwd\0s/etc\0l/a b\0cuname\0xit reads a clock\0oit may change /tmp/x\0"
 
 
 def _fixes(data: bytes, folder: Path) -> None:
@@ -78,24 +75,34 @@ def _report(text: str) -> None:
     json_report.render(json_report.load(text))
 
 
-def _kept_result(data: bytes) -> None:
-    kept_run._decoded(zlib.compress(data, 1))
+def _runs_file(data: bytes, folder: Path) -> None:
+    """Each half as it is, and as what is in a frame: after the other one as it was written."""
+    (folder / "runs").write_bytes(data)
+    attempt(runs_file.read_runs_file, folder / "runs")
+    half, rest = data[: len(data) // 2], data[len(data) // 2 :]
+    for header, batch in ((half, _encoded(BATCH)), (_encoded(HEADER), rest)):
+        (folder / "runs").write_bytes(_framed(header) + _framed(batch))
+        attempt(runs_file.read_runs_file, folder / "runs")
 
 
-def _shard(data: bytes, folder: Path) -> None:
-    (folder / "shard").write_bytes(zlib.compress(data, 1))
-    shards.read_shard(folder / "shard")
+def _framed(payload: bytes) -> bytes:
+    packed = zlib.compress(payload, 1)
+    return runs_file._FRAME.pack(len(packed), zlib.crc32(packed)) + packed
 
 
-SHARD = shards.Shard(
-    1,
-    shards.Share(1, 2),
-    shards.SearchKey(b"recording", b"check", b"search"),
-    True,
+_encoded = msgspec.msgpack.encode
+HEADER = runs_file.Header(SearchKey(b"recording", b"check", b"search"), runs_file.Share(1, 2), {"the kernel": "00"})
+BATCH = runs_file.Batch(
     [{"/tmp/pool": "{pool}"}],
     {b"image": (Ended(256, False, "", b"wrong", False, 0.5), 0)},
     {b"product": (Explored((End(0, b"", (0, None)),), 3, 1, ""), "/tmp")},
+    True,
 )
+
+
+def _runs_files() -> list[bytes]:
+    payloads = _encoded(HEADER), _encoded(BATCH)
+    return [b"".join(payloads), b"".join(map(_framed, payloads))]
 
 
 def _crash_image(data: bytes, folder: Path) -> None:
@@ -121,42 +128,6 @@ def _crash_images(folder: Path) -> list[bytes]:
     return [gzip.decompress(packed), packed]
 
 
-def _database(data: bytes, folder: Path) -> None:
-    (folder / "kept.db").write_bytes(data)
-    kept = KeptImages(folder / "kept.db")
-    try:
-        for number, listing, _ in kept.listings(b"base"):
-            Dependencies(()).state(listing)
-            kept.images(number)
-            kept.run(number)
-        kept.last_used(b"base")
-        kept.add_run(b"base", ("o/etc/group",), b"new", b"result")
-        kept.add(b"base", [(("o/etc/group",), b"new", b"image")])
-        kept.add(b"other", [(("o/etc/group",), b"new", b"image")])
-    finally:
-        kept.close()
-
-
-def _databases(folder: Path) -> list[bytes]:
-    kept = KeptImages(folder / "kept.db")
-    kept.add(b"base", [(("o/etc/passwd", "cuname"), b"state", bytes([n]) * 16) for n in range(50)])
-    kept.add_run(b"base", ("o/etc/passwd",), b"state", b"result")
-    kept.close()
-    return [(folder / "kept.db").read_bytes()]
-
-
-def _listing(data: bytes) -> None:
-    dependencies = Dependencies(())
-    listing = dependencies.listing(data)
-    if not isinstance(listing, Unkept):
-        dependencies.state(listing)
-        dependencies.unchanged()
-
-
-_KEPT = kept_run.Kept(FULL, ("a remark",), ("a.c",))
-_DAMAGED_RESULT = (ValueError, OverflowError, RecursionError)  # for the one who asks, as if it had not been kept
-_RESULT = zlib.decompress(kept_run._encoded(_KEPT))
-
 PARSERS = {
     "fixes": Parser(_fixes, _saved_fixes),
     "manifest": Parser(_manifest, lambda _: [b'{"00aa": "recording"}']),
@@ -164,9 +135,8 @@ PARSERS = {
     "failure": of_text(failure.load, failure.render(failure.Failure("a.toml")).encode()),
     "JSON report": of_text(_report, REPORT),
     "baseline": of_text(partial(baseline.read_baseline, name="baseline.json"), BASELINE),
-    "kept result": of_bytes(_kept_result, _RESULT, allowed=_DAMAGED_RESULT),
-    "shard": Parser(_shard, lambda _: [msgspec.msgpack.encode(SHARD)]),
+    "runs file": Parser(
+        _runs_file, lambda _: [_encoded(HEADER) + _encoded(BATCH), _framed(_encoded(HEADER)) + _framed(_encoded(BATCH))]
+    ),
     "crash image": Parser(_crash_image, _crash_images),
-    "kept verdicts": Parser(_database, _databases, allowed=(Unusable,)),
-    "records of a check": of_bytes(_listing, LISTING),
 }

@@ -1,0 +1,106 @@
+"""`crashcheck run --resume` after `kill -9`: what passed is not run again, unless what it depends on has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """
+[workload]
+command = "for i in 1 2 3 4; do for j in 1 2; do printf $i >> {pool}/$j; done; done"
+recorder = "syscalls"
+[pool]
+files = ["*"]
+[check]
+command = "./check.sh {pool}"
+[model]
+name = "posix"
+[strategy]
+explore = false
+"""
+# Counts its runs on crash states, and ends crashcheck before one of them.
+CHECK = """#!/bin/sh
+printf . >> runs
+[ -s victim ] && [ $(stat -c %s runs) -gt ${MOST:-1000000} ] && kill -9 $(cat victim)
+[ ! -e bug ] || [ ! -s $1/2 ] || [ -s $1/1 ]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "crashcheck.toml").write_text(CONFIG)
+    (tmp_path / "check.sh").write_text(CHECK)
+    (tmp_path / "check.sh").chmod(0o755)
+    return tmp_path
+
+
+def run(project: Path, environment: Mapping[str, str], *options: str, most: int | None = None) -> tuple[Any, str, int]:
+    """The JSON report (None if crashcheck was ended), what was printed, and how often the check was run."""
+    (project / "runs").write_text("")
+    words = [sys.executable, "-m", "crashcheck", "run", "--jobs", "1", "--no-fixes", "--format", "json", *options]
+    # The shell writes its number, which is crashcheck's afterwards.
+    shell = ["sh", "-c", 'echo $$ > victim; exec "$@"', "sh", *words]
+    env = {**environment, **({} if most is None else {"MOST": str(most)})}
+    done = subprocess.run(shell, cwd=project, env=env, capture_output=True, text=True, timeout=120)
+    (project / "victim").unlink()
+    report = None if done.returncode == -signal.SIGKILL else json.loads(done.stdout)
+    return report, done.stderr, os.stat(project / "runs").st_size
+
+
+def test_after_kill_9_a_batch_is_lost_at_most(project: Path, environment: dict[str, str]) -> None:
+    report, _, whole = run(project, environment)
+    states = report["run"]["states"]["executed"]
+    assert states > 250
+    ended, _, _ = run(project, environment, most=180)
+    assert ended is None
+    resumed, printed, again = run(project, {**environment, "SHLVL": "7"}, "--resume", most=180)
+    counts = resumed["run"]["states"]
+    assert "continues with the recording of" in printed
+    assert counts["reused"] >= 128
+    assert counts["reused"] + counts["executed"] == states
+    assert again == whole - counts["reused"]
+    resumed, printed, again = run(project, environment, "--resume")  # without MOST, which the check sees
+    assert "runs the check on all crash states again: the variable MOST changed since" in printed
+    assert (resumed["run"]["states"]["reused"], again) == (0, whole)
+
+
+def test_what_fails_is_run_again_and_reported_as_by_a_run_that_was_not_ended(
+    project: Path, environment: dict[str, str]
+) -> None:
+    (project / "bug").touch()
+    report, _, _ = run(project, environment)
+    cut, _, _ = run(project, environment, "--states", "100")
+    resumed, _, _ = run(project, environment, "--resume")
+    assert [each["id"] for each in resumed["findings"]] == [each["id"] for each in report["findings"]] != []
+    assert [each["states"] for each in resumed["findings"]] == [each["states"] for each in report["findings"]]
+    passed = cut["run"]["states"]["executed"] - cut["run"]["states"]["failing"]
+    assert 0 < resumed["run"]["states"]["reused"] <= passed  # what explaining has run is not noted
+
+
+@pytest.mark.parametrize(
+    ("change", "printed"),
+    [
+        ("check.sh", "the check, its settings, or crashcheck itself has changed"),
+        ("LD_LIBRARY_PATH", "the variable LD_LIBRARY_PATH changed since"),
+    ],
+)
+def test_after_a_change_of_what_the_check_is_or_sees_all_is_run_again(
+    change: str, printed: str, project: Path, environment: dict[str, str]
+) -> None:
+    run(project, environment, "--states", "40")
+    if change == "check.sh":
+        (project / "check.sh").write_text(f"{CHECK}# changed\n")
+        again = environment
+    else:
+        again = {**environment, change: "/nowhere"}
+    resumed, lines, _ = run(project, again, "--resume", "--states", "10")
+    assert f"crashcheck: runs the check on all crash states again: {printed}" in lines
+    assert resumed["run"]["states"]["reused"] == 0
