@@ -82,7 +82,6 @@ class Verdict:
     output_truncated: bool
     seconds: Amount
     signs: frozenset[str] = frozenset()  # of a failure: what shows it, whatever the numbers (oracles/symptoms.py)
-    resumed: bool = False  # the run was one of the search that this one resumes
 
     @property
     def passed(self) -> bool:

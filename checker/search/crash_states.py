@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
@@ -120,7 +120,7 @@ class Search:
             outer=outer,
         )
         self._reached: Reached[Choice] = Reached()
-        self._reused = 0  # choices that were not executed: they passed in the search that is resumed
+        self._resumed: set[int] = set()  # places of choices that were not executed: they passed in the search before
         self._last_shown = 0.0  # by the monotonic clock
         self._count = StateCount(subject.space)
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
@@ -142,7 +142,7 @@ class Search:
             put_off=self._wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
-            cost=lambda verdict: not verdict.resumed,
+            cost=lambda candidate: candidate.place not in self._resumed,
         )
         complete = False
         try:
@@ -218,16 +218,16 @@ class Search:
         known_run = self._exchange.known.run(image, state.point)
         if known_run is not None:
             ended = self._executor.submit_ended(known_run)
-            return lambda left_s: self._taken_over(ended, left_s)
+            return lambda left_s: self._taken_over(candidate.place, ended, left_s)
         ticket = self._executor.submit(state)
         return lambda left_s: self._executed(ticket, image, left_s)
 
-    def _taken_over(self, ticket: int, left_s: float | None) -> Verdict | None:
-        """The verdict on a state that another search has executed. One that is resumed counts as this one."""
+    def _taken_over(self, place: int, ticket: int, left_s: float | None) -> Verdict | None:
+        """The verdict on a state that another search has executed: a shard, or the one that is resumed."""
         verdict = self._executor.result(ticket, left_s)
-        if verdict is None or not verdict.passed:
-            return verdict
-        return replace(verdict, resumed=bool(self._exchange.known.since))
+        if verdict is not None and verdict.passed and self._exchange.known.since:
+            self._resumed.add(place)
+        return verdict
 
     def _executed(self, ticket: int, image: bytes, left_s: float | None) -> Verdict | None:
         """The verdict on a state, whose run is noted for other searches."""
@@ -265,7 +265,6 @@ class Search:
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         self._stats.executed(candidate.place, candidate.choice)
-        self._reused += verdict.resumed
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
         if self._exchange.share is not None and not verdict.passed:
@@ -309,7 +308,7 @@ class Search:
     def _found(self, draft: DraftFinding) -> None:
         self._meter.keep_for_fixes()
         if draft.found == (0, 0.0):
-            draft.found = self._reached.executed - self._reused, self._meter.elapsed_s
+            draft.found = self._reached.executed - len(self._resumed), self._meter.elapsed_s
         self._show(now=True)
 
     # -- reporting
@@ -326,9 +325,9 @@ class Search:
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         return Progress(
             self._meter.elapsed_s,
-            self._reached.executed - self._reused,
+            self._reached.executed - len(self._resumed),
             max(0, self._reached.pruned - self._repeated),
-            self._reused + tried.states + tried.reused,
+            len(self._resumed) + tried.states + tried.reused,
             self._failures.failing,
             len(self.register.drafts),
             self._executor.is_aside,
@@ -363,7 +362,7 @@ class Search:
             feasible=max(feasible.value, self._reached.executed),
             feasible_exact=feasible.exact,
             feasible_note=feasible.note,
-            executed=self._reached.executed - self._reused,
+            executed=self._reached.executed - len(self._resumed),
             pruned=max(0, self._reached.pruned - self._repeated),
             skipped=len(self._reached.left),
             failing=self._failures.failing,
@@ -373,8 +372,8 @@ class Search:
             explored=tried.states,
             explored_runs=tried.ends,
             not_explored=tried.left,
-            reused=self._reused + tried.reused,
-            reused_from=self._exchange.known.since if self._reused + tried.reused else "",
+            reused=len(self._resumed) + tried.reused,
+            reused_from=self._exchange.known.since if len(self._resumed) + tried.reused else "",
         )
         return SearchResult(
             stop,
