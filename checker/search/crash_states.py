@@ -142,7 +142,7 @@ class Search:
             put_off=self._wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
-            cost=lambda candidate: candidate.place not in self._resumed,
+            cost=lambda candidate, verdict: candidate.place not in self._resumed,
         )
         complete = False
         try:

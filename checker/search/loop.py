@@ -67,9 +67,9 @@ class Loop(Generic[C, R]):
         put_off: Callable[[Candidate[C]], bool] = lambda candidate: False,
         put_aside: Callable[[Candidate[C], R], bool] = lambda candidate, result: False,
         pruned: Callable[[Candidate[C], int], None] = lambda candidate, same_as: None,
-        cost: Callable[[Candidate[C]], int] = lambda candidate: 1,
+        cost: Callable[[Candidate[C], R], int] = lambda candidate, result: 1,
     ) -> None:
-        """`ahead`: executions begun before the first of them is taken. `cost`: of the budget of states, once its result is there.
+        """`ahead`: executions begun before the first of them is taken. `cost`: of a choice and its result, in states.
 
         `put_off`: whether a choice is taken only after all others, given the results that were taken before it; once
         it does so for a choice, it must keep doing so. `put_aside`: the same of a choice whose result is there, which
@@ -217,7 +217,7 @@ class Loop(Generic[C, R]):
             if result is None:
                 raise OutOfTime
             executions.popleft()
-            self._spent += self._cost(candidate)
+            self._spent += self._cost(candidate, result)
             last_chance = executions is self._later or self._meter.in_last_quarter
             if self._may_wait and not last_chance and self._is_put_aside(candidate, result):
                 self._aside.append((candidate, result))

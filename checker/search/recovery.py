@@ -93,7 +93,7 @@ class _Recoveries:
 
     def run(self) -> SearchResult:
         """Search all recoveries; the result is that of one search."""
-        loop = Loop(self, self._meter, cost=lambda result: result.states.executed)
+        loop = Loop(self, self._meter, cost=lambda candidate, result: result.states.executed)
         stop = loop.run(self._take)
         if stop is not StopReason.EXHAUSTED:
             self._merged.stop = stop

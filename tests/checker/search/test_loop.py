@@ -98,7 +98,7 @@ def test_a_budget_of_states_that_is_just_enough_does_not_end_the_search() -> Non
 
 def test_a_result_may_cost_several_states_of_the_budget() -> None:
     searched = Integers(list(range(20)))
-    loop = Loop(searched, Meter(Budget(states=10)), cost=lambda wrong: 8 if wrong else 1)
+    loop = Loop(searched, Meter(Budget(states=10)), cost=lambda candidate, wrong: 8 if wrong else 1)
     assert loop.run(searched.take) is StopReason.BUDGET_STATES
     assert searched.taken == [0, 1, 2]  # 8 + 1 + 1
     assert loop.reached.left == [(3, 3)]
