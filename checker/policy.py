@@ -207,10 +207,17 @@ def checked_nothing(result: RunResult) -> bool:
 
 
 def undecided(result: RunResult) -> bool:
-    """Whether a run that does not fail has no verdict either: failures that count are not proved, or nothing was
-    checked.
+    """Whether a run that does not fail has no verdict either: failures that count are not proved, files may have been
+    changed unseen, or nothing was checked.
     """
-    return checked_nothing(result) or unproved(result)
+    return checked_nothing(result) or unproved(result) or unseen(result)
+
+
+def unseen(result: RunResult) -> bool:
+    """Whether the files may hold what was not recorded, so that finding nothing proves nothing. As `unproved`, it does
+    not count under --fail-on "none".
+    """
+    return result.fail_on != "none" and bool(result.trace.not_followed)
 
 
 def unproved(result: RunResult) -> bool:

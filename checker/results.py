@@ -356,6 +356,14 @@ class StateCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class NotFollowed:
+    """A call, or a file that changed, of which a trace of system calls does not show what was written."""
+
+    what: str
+    way_out: str  # what would give a verdict
+
+
+@dataclass(frozen=True, slots=True)
 class TraceSummary:
     """What was recorded and how much of it can be trusted."""
 
@@ -373,6 +381,7 @@ class TraceSummary:
     unexplained_bytes: Count  # changed bytes written unrecorded; never varied
     unmodelled_calls: tuple[str, ...]
     truncated: str = ""  # why the trace ends early, else empty
+    not_followed: tuple[NotFollowed, ...] = ()  # why there is no verdict without findings
 
 
 @dataclass(frozen=True, slots=True)

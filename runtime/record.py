@@ -27,6 +27,10 @@ from crashcheck.runtime.strace.convert import convert, strace_command
 _TAIL_BYTES = 2000
 _SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"
 _STRACE = "strace.out"  # what strace printed, while a recording by it is made
+_WITHOUT_URING = (
+    " It was refused io_uring (ENOSYS), which is not followed: let it use other calls. "
+    '[record] io_uring = "allow" permits it and gives up the verdict.'
+)
 _LEAST_ROOM_BYTES = 64 << 10  # if less is free, a full disk is why the workload failed
 
 
@@ -88,6 +92,7 @@ class Workload:
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
     recorder: str = "linked"  # "syscalls", "strace": from outside, of programs that crashcheck-cc did not build, too
+    io_uring: str = "refuse"  # "allow": programs may use it, and what it does is not recorded
     faults: tuple[Fault, ...] = ()  # calls that fail, with recorder "syscalls"; how the command ends then is up to it
     must_succeed: bool = True  # an exit status other than 0 is an error; off to record a check
     must_update: bool = True  # a run that updates no watched file is an error; off to record a check
@@ -163,6 +168,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
                 recorded = strace_command(work / _STRACE, command)
             elif traces_calls:
                 recorder = [str(library.syscalls), *arguments(workload.faults)]
+                recorder += ["--io-uring"] * (workload.io_uring == "allow")
                 recorded = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
                 environment["CRASHCHECK_MARKS"] = "calls"
                 environment["CRASHCHECK_STORES"] = str(work / "trace.cct")
@@ -419,7 +425,8 @@ def _require_success(recording: Recording, workload: Workload) -> None:
             "workload-failed",
             f"the workload {how}: {command}{_shown(recording.stderr, recording.stdout)}",
             "It must exit with status 0 when nothing crashes; run it by hand in a pool folder "
-            + ("that is empty." if workload.setup is None else "on which the [setup] command has run."),
+            + ("that is empty." if workload.setup is None else "on which the [setup] command has run.")
+            + (_WITHOUT_URING if ("io_uring", "refused") in validate.read_notes(recording.trace) else ""),
         )
 
 

@@ -144,6 +144,7 @@ class Kind(IntEnum):
     MODULE_DEF = 40
     SITE_DEF = 41
     FAULT = 42
+    WRITE_END = 43
 
 
 NAME_KINDS = (
@@ -195,6 +196,7 @@ class WriteFlag(IntFlag):
     APPEND = 1
     DIRECT = 2
     JOINED = 4
+    PENDING = 8
 
 
 class OutputKind(IntEnum):

@@ -34,7 +34,7 @@ from crashcheck.analyzer.persistence.pieces import (
     number_granules,
     persist_renamed,
 )
-from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, folder_hash, syncs_of
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, folder_hash, syncs_of, write_ends
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import Recorder, SyncKind
 
@@ -154,6 +154,7 @@ class DirtyPages:
         self.durable_from: Ints = np.full(len(pieces), NEVER, dtype=np.int64)
         self.syncs = syncs_of(trace, options.amplify and trace.recorder is Recorder.SYSCALLS)
         self.failed = [sync for sync in self.syncs if sync.failed]
+        self.write_ends = write_ends(trace)
         self.dirty: dict[int, dict[int, list[int]]] = {}  # file, page: pending data, ascending
         self.sizes: dict[int, list[int]] = {}  # file: pending size steps
         self.names: dict[int, list[int]] = {}  # file: pending creations
@@ -204,15 +205,20 @@ class DirtyPages:
             pending = pages.get(page)
             if not pending:
                 continue
-            early = pending[: bisect_left(pending, before)]
+            early = self._ended(pending[: bisect_left(pending, before)], sync)
             if not early or self._lost(sync, file, page, early[-1]):
                 continue
             self.durable_from[early] = sync.end + 1
-            rest = pending[len(early) :]
+            rest = _without(pending, early)
             if rest:
                 pages[page] = rest
             else:
                 del pages[page]
+
+    def _ended(self, rows: list[int], sync: SyncInterval) -> list[int]:
+        """Those that had ended when the sync began: a write may only have been submitted (io_submit)."""
+        ends, events = self.write_ends, self.pieces.event
+        return [row for row in rows if ends.get(int(events[row]), -1) < sync.begin] if ends else rows
 
     def _lost(self, sync: SyncInterval, file: int, page: int, last: int) -> bool:
         """Whether a failed sync may have left the page clean, with its last update `last` before this sync in it."""
@@ -224,9 +230,9 @@ class DirtyPages:
 
     def _metadata(self, sync: SyncInterval, file: int, before: int) -> None:
         steps = self.sizes.get(file, [])
-        early = steps[: bisect_left(steps, before)]
+        early = self._ended(steps[: bisect_left(steps, before)], sync)
         self.durable_from[early] = sync.end + 1
-        self.sizes[file] = steps[len(early) :]
+        self.sizes[file] = _without(steps, early)
         for name in self.names.get(file, []):
             if name < before:
                 self.own_synced.add(name)
@@ -250,3 +256,11 @@ class DirtyPages:
             if (own and folder) if self.posix else (own or folder):
                 self.durable_from[name] = sync.end + 1
                 names.remove(name)
+
+
+def _without(rows: list[int], some: list[int]) -> list[int]:
+    """The others; `some` are often the first ones."""
+    if rows[: len(some)] == some:
+        return rows[len(some) :]
+    known = set(some)
+    return [row for row in rows if row not in known]

@@ -9,7 +9,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import PAGE_BYTES
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.runtime.trace_format import Kind, SyncKind, text_hash
+from crashcheck.runtime.trace_format import Kind, SyncKind, WriteFlag, text_hash
 
 # Sync kinds that order nothing (crash-model.md, page-cache rule 2).
 _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
@@ -66,6 +66,21 @@ def find_syncs(trace: Trace) -> list[SyncInterval]:
         high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
         out.append(SyncInterval(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
     return out
+
+
+def write_ends(trace: Trace) -> dict[int, int]:
+    """Of each write that was submitted, by its event: the event at which it had ended, or the trace's length.
+
+    Only syncs that begin later cover it.
+    """
+    events = trace.events
+    pending = (events["kind"] == Kind.WRITE) & (events["flags"] & WriteFlag.PENDING != 0)
+    ends = dict.fromkeys(np.flatnonzero(pending).tolist(), len(events))
+    for end in np.flatnonzero(events["kind"] == Kind.WRITE_END).tolist():
+        write = int(np.searchsorted(events["seq"], events["payload"][end]))
+        if write in ends and int(events["seq"][write]) == int(events["payload"][end]):
+            ends[write] = end
+    return ends
 
 
 def syncs_of(trace: Trace, amplify: bool) -> list[SyncInterval]:

@@ -199,7 +199,7 @@ _STORE_FLAGS = {
     int(StoreFlag.VOLATILE): "volatile",
     int(StoreFlag.COMPARED): "compared",
 }
-_WRITE_FLAGS = {int(WriteFlag.APPEND): "append", int(WriteFlag.DIRECT): "direct"}
+_WRITE_FLAGS = {int(WriteFlag.APPEND): "append", int(WriteFlag.DIRECT): "direct", int(WriteFlag.PENDING): "pending"}
 _MAP_FLAGS = {int(MapFlag.SHARED): "shared", int(MapFlag.WRITE): "write"}
 
 
@@ -280,5 +280,6 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
     ),
     Kind.SITE_DEF: lambda _, __, e: f"site {int(e['site'])} = module {int(e['aux'])}+{int(e['offset']):#x}",
     Kind.FAULT: lambda trace, index, _: _fault(trace, index),
+    Kind.WRITE_END: lambda trace, _, e: f"end of the write to {_file(trace, e)} submitted by event {int(e['payload'])}",
     **dict.fromkeys(fmt.NAME_KINDS, _names),
 }

@@ -155,7 +155,7 @@ class RunView:
     status: Status
     headline: str  # the first bug, or what was checked
     counted: str  # findings and states; equal to the headline where there is no bug
-    no_verdict: str  # why there is none, where no finding counts: "uncertain" | "nothing-checked"; else empty
+    no_verdict: str  # why, if there is none and no finding counts: "uncertain", "nothing-checked", "not-recorded"
     covered: str  # "412 of 10^77"
     scope: str
     base: tuple[str, ...]  # what the comparison with the base of the change showed
@@ -231,7 +231,9 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
 def _no_verdict(result: RunResult) -> str:
     if any(map(policy.counts, result.findings)) or not policy.undecided(result):
         return ""
-    return "nothing-checked" if policy.checked_nothing(result) else "uncertain"
+    if policy.checked_nothing(result):
+        return "nothing-checked"
+    return "uncertain" if policy.unproved(result) else "not-recorded"
 
 
 def _counts(result: RunResult) -> tuple[FactView, ...]:

@@ -211,7 +211,9 @@ def headline(result: RunResult) -> str:
     first = next(filter(policy.counts, result.findings), None)
     if first is None:
         what = counted(result)
-        return f"No verdict: {what}.{_settling(result)}".rstrip(".") if policy.unproved(result) else what
+        if policy.unproved(result):
+            return f"No verdict: {what}.{_settling(result)}".rstrip(".")
+        return _unseen(result) if policy.unseen(result) and not policy.checked_nothing(result) else what
     more = [plural(count, what) for count, what in _more(len(result.findings) - 1, unproved) if count]
     message = first.message  # cut at its end, as a JSON report cuts it: one read back has the same headline
     bug = line(message if len(message) <= _HEADLINE_CHARS else message[: _HEADLINE_CHARS - 1] + "…", _HEADLINE_CHARS)
@@ -222,6 +224,16 @@ def _settling(result: RunResult) -> str:
     """What would settle the uncertain findings, as a sentence; empty if that is not known."""
     ways = dict.fromkeys(line(one.settled_by, 200) for one in result.uncertain if one.settled_by)
     return f" To settle it: {'; or '.join(ways)}." if ways else ""
+
+
+def _unseen(result: RunResult) -> str:
+    """What was not followed, and how to get a verdict."""
+    found = result.trace.not_followed
+    shown = [line(one.what, 80) for one in found[:_REASONS]]
+    shown += [f"{len(found) - _REASONS} more"] * (len(found) > _REASONS)
+    listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    ways = "; ".join(dict.fromkeys(line(one.way_out, 200) for one in found[:_REASONS]))
+    return f"No verdict: not recorded: {listed}; {counted(result)}. To get a verdict: {ways}"
 
 
 def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:

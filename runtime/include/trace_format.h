@@ -182,6 +182,8 @@ enum cc_event_kind {
                               * after the call; payload: in the file, where its function begins, 0 if unknown */
     CC_FAULT = 42,           /* the call was made to fail, and did nothing; aux: errno; file: what it concerns, or 0; offset: number of the
                               * fault; payload: the call's name, a zero byte, the file's path. Of a sync: between its begin and its end */
+    CC_WRITE_END = 43,       /* a write that had been submitted (CC_WRITE_PENDING) has ended: only syncs that begin later cover it; file;
+                              * payload: its number */
 };
 
 #define CC_OUTPUT_BYTES 256u
@@ -227,6 +229,7 @@ enum cc_write_flags {
     CC_WRITE_APPEND = 1,
     CC_WRITE_DIRECT = 2,
     CC_WRITE_JOINED = 4,     /* continues with the write that this thread's last write event began */
+    CC_WRITE_PENDING = 8,    /* it ends at its CC_WRITE_END, or after the trace */
 };
 
 enum cc_create_flags {

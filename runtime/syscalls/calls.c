@@ -12,7 +12,7 @@ static const struct handler *const table[] = {
     [SYS_sendfile] = &content_range,
     [SYS_splice] = &content_range,
     [SYS_copy_file_range] = &content_range,
-    [SYS_ioctl] = &content_clone,
+    [SYS_ioctl] = &call_controls,
     [SYS_truncate] = &content_truncate,
     [SYS_ftruncate] = &content_ftruncate,
     [SYS_fallocate] = &content_allocate,
@@ -49,12 +49,29 @@ static const struct handler *const table[] = {
     [SYS_sendmmsg] = &output_send,
     [SYS_socketpair] = &output_pair,
     [SYS_prctl] = &output_mark,
-    [SYS_io_uring_setup] = &call_unmodelled,
-    [SYS_io_submit] = &call_unmodelled,
-    [SYS_pidfd_getfd] = &call_unmodelled,
+    [SYS_open_by_handle_at] = &name_open,
+    [SYS_io_submit] = &aio_submit,
+    [SYS_io_destroy] = &aio_destroy,
+    [SYS_io_uring_setup] = &call_uring,
+    [SYS_io_uring_enter] = &call_uring,
+    [SYS_clone] = &call_clones,
+    [SYS_clone3] = &call_clones,
+    [SYS_unshare] = &call_mounts,
+    [SYS_close_range] = &call_mounts,
+    [SYS_setns] = &call_mounts,
+    [SYS_chroot] = &call_mounts,
+    [SYS_pivot_root] = &call_mounts,
+    [SYS_mount] = &call_mounts,
+    [SYS_move_mount] = &call_mounts,
+    [SYS_acct] = &call_unseen,
+    [SYS_swapon] = &call_unseen,
+    [SYS_remap_file_pages] = &call_unseen,
+    [SYS_seccomp] = &call_unseen,
 };
 
 const struct handler *handler_of(long number)
 {
+    if (number > LAST_CALL)
+        return &call_unseen;
     return number >= 0 && number < (long)(sizeof table / sizeof *table) ? table[number] : NULL;
 }

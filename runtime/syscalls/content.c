@@ -12,6 +12,7 @@
 
 #include "syscalls/recorder.h"
 
+#define PARTS 64u
 #define LONGEST 0x7ffff000u /* of one write, as in the kernel */
 
 /* The file behind the descriptor: watched (its id in call->inode), or one whose output is seen (call->offset is the kind). */
@@ -50,31 +51,43 @@ void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64
     trace_event(thread, event);
 }
 
-/* Reads the first `size` bytes that the call's iovecs (or its buffer) hold. */
-static size_t gather(struct tracee *thread, bool vectored, char *to, size_t size)
+/* Reads some iovecs; those of a 32-bit program are half as large. */
+static bool read_parts(struct tracee *thread, uint64_t address, uint64_t from, struct iovec *parts, uint64_t many)
 {
-    const struct call *call = &thread->call;
+    if (!thread->call.narrow)
+        return memory_read(thread, address + from * sizeof *parts, parts, many * sizeof *parts) == many * sizeof *parts;
+    uint32_t halves[2 * PARTS];
+    size_t each = 2 * sizeof *halves;
+    if (memory_read(thread, address + from * each, halves, many * each) != many * each)
+        return false;
+    for (uint64_t i = 0; i < many; i++)
+        parts[i] = (struct iovec){(void *)(uintptr_t)halves[2 * i], halves[2 * i + 1]};
+    return true;
+}
+
+/* Reads the first `size` bytes that iovecs (or a buffer) hold. */
+size_t content_gather(struct tracee *thread, bool vectored, uint64_t address, uint64_t parts, char *to, size_t size)
+{
     if (!vectored)
-        return memory_read(thread, call->argument[1], to, size);
-    struct iovec parts[64];
+        return memory_read(thread, address, to, size);
+    struct iovec some[PARTS];
     size_t done = 0;
-    for (uint64_t at = 0; at < call->argument[2] && done < size; at++) {
-        if (at % 64 == 0) {
-            uint64_t many = call->argument[2] - at < 64 ? call->argument[2] - at : 64;
-            if (memory_read(thread, call->argument[1] + at * sizeof *parts, parts, many * sizeof *parts) != many * sizeof *parts)
-                break;
-        }
-        size_t part = parts[at % 64].iov_len < size - done ? parts[at % 64].iov_len : size - done;
-        if (memory_read(thread, (uintptr_t)parts[at % 64].iov_base, to + done, part) != part)
+    for (uint64_t at = 0; at < parts && done < size; at++) {
+        if (at % PARTS == 0 && !read_parts(thread, address, at, some, parts - at < PARTS ? parts - at : PARTS))
+            break;
+        size_t part = some[at % PARTS].iov_len < size - done ? some[at % PARTS].iov_len : size - done;
+        if (memory_read(thread, (uintptr_t)some[at % PARTS].iov_base, to + done, part) != part)
             break;
         done += part;
     }
     return done;
 }
 
-static bool vectored(long number)
+static size_t gather(struct tracee *thread, char *to, size_t size)
 {
-    return number == SYS_writev || number == SYS_pwritev || number == SYS_pwritev2;
+    const struct call *call = &thread->call;
+    bool vectored = call->number == SYS_writev || call->number == SYS_pwritev || call->number == SYS_pwritev2;
+    return content_gather(thread, vectored, call->argument[1], call->argument[2], to, size);
 }
 
 static enum then write_enter(struct tracee *thread)
@@ -103,11 +116,12 @@ static int readable(int fd)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static void read_back(const struct call *call, char *room, size_t size, uint64_t offset)
+static void read_back(struct tracee *thread, char *room, size_t size, uint64_t offset)
 {
+    const struct call *call = &thread->call;
     int own = readable(call->fd);
     if (pread(own, room, size, (off_t)offset) != (ssize_t)size)
-        trace_note("unread", "the bytes of a write");
+        unfollowed(thread, inode_at(call->inode), "a write whose bytes cannot be read");
     close(own);
 }
 
@@ -120,7 +134,7 @@ static void write_leave(struct tracee *thread)
     stack_locate(thread);
     if (!call->inode) {
         char shown[CC_OUTPUT_BYTES];
-        size_t got = gather(thread, vectored(call->number), shown, size < sizeof shown ? size : sizeof shown);
+        size_t got = gather(thread, shown, size < sizeof shown ? size : sizeof shown);
         output_record(thread, (int)call->offset, size, shown, got);
         return;
     }
@@ -135,9 +149,9 @@ static void write_leave(struct tracee *thread)
     char *room = size <= sizeof event.payload ? (char *)&event.payload : trace_room(size, &event.payload);
     if (!room)
         return;
-    size_t got = gather(thread, vectored(call->number), room, size);
+    size_t got = gather(thread, room, size);
     if (got < size) /* the thread was killed, or changed its memory meanwhile: the file has the bytes */
-        read_back(call, room, size, offset);
+        read_back(thread, room, size, offset);
     trace_event(thread, event);
     mappings_refresh(inode_at(call->inode), offset, size);
     int flags = call->flags | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
@@ -200,7 +214,7 @@ void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t o
     struct stat state;
     int own = readable(fd);
     if (own < 0 || fstat(own, &state) != 0) {
-        trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED, .file = inode->id}, NULL, 0, "unreadable copy", 15);
+        unfollowed(thread, inode, "a copy that cannot be read");
     } else {
         /* only a hole at the end shows no size by its bytes */
         uint64_t end = offset + size;

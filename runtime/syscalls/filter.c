@@ -1,9 +1,10 @@
 /* The seccomp filter: only calls in the table stop, and of those that are frequent only what may concern a file's content. */
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/close_range.h>
 #include <linux/filter.h>
-#include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,7 +14,6 @@
 
 #include "syscalls/recorder.h"
 
-#define LAST_CALL 511
 #define MOST 2048
 
 static struct sock_filter program[MOST];
@@ -54,14 +54,41 @@ static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
     end(SECCOMP_RET_ALLOW);
 }
 
+static void build_controls(void)
+{
+    uint8_t many = 0;
+    while (filter_controls[many])
+        many++;
+    only(SYS_ioctl, (uint8_t)(many + 4));
+    load_argument(1);
+    program[length++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffff);
+    for (uint8_t i = 0; i < many; i++)
+        add(BPF_JMP | BPF_JEQ | BPF_K, filter_controls[i], (uint8_t)(many - i), 0);
+    end(SECCOMP_RET_ALLOW);
+    end(SECCOMP_RET_TRACE);
+}
+
+/* Whether a call stops only with some arguments. */
+static bool has_rule(long call)
+{
+    static const long calls[] = {SYS_open,  SYS_openat,  SYS_mmap,        SYS_ioctl,  SYS_prctl,
+                                 SYS_clone, SYS_unshare, SYS_close_range, SYS_seccomp};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (calls[i] == call)
+            return true;
+    return false;
+}
+
 static void build(void)
 {
     load(offsetof(struct seccomp_data, arch));
     add(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
-    end(SECCOMP_RET_TRACE | FILTER_FOREIGN);
+    end(SECCOMP_RET_TRACE | FILTER_NARROW);
     load(offsetof(struct seccomp_data, nr));
     add(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1); /* x32 */
-    end(SECCOMP_RET_TRACE | FILTER_FOREIGN);
+    end(SECCOMP_RET_TRACE | FILTER_X32);
+    add(BPF_JMP | BPF_JGT | BPF_K, LAST_CALL, 0, 1); /* not known */
+    end(SECCOMP_RET_TRACE);
     stop_where_any_bit(SYS_open, 1, O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY));
     stop_where_any_bit(SYS_openat, 2, O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY));
     only(SYS_mmap, 9); /* shared or executable, of a file */
@@ -74,21 +101,18 @@ static void build(void)
     end(SECCOMP_RET_ALLOW);
     end(SECCOMP_RET_TRACE);
     end(SECCOMP_RET_ALLOW);
-    only(SYS_ioctl, 5);
-    load_argument(1);
-    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)FICLONE, 1, 0);
-    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)FICLONERANGE, 0, 1);
-    end(SECCOMP_RET_TRACE);
-    end(SECCOMP_RET_ALLOW);
+    stop_where_any_bit(SYS_clone, 0, CLONE_UNTRACED | CLONE_NEWNS);
+    stop_where_any_bit(SYS_unshare, 0, CLONE_FILES | CLONE_NEWNS);
+    stop_where_any_bit(SYS_close_range, 2, CLOSE_RANGE_UNSHARE);
+    stop_where_any_bit(SYS_seccomp, 1, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    build_controls();
     only(SYS_prctl, 4);
     load_argument(0);
     add(BPF_JMP | BPF_JEQ | BPF_K, CC_MARK_CALL, 0, 1);
     end(SECCOMP_RET_TRACE);
     end(SECCOMP_RET_ALLOW);
     for (long call = 0; call <= LAST_CALL; call++) {
-        bool done = call == SYS_open || call == SYS_openat || call == SYS_mmap || call == SYS_ioctl ||
-                    call == SYS_prctl;
-        if (!handler_of(call) || done)
+        if (!handler_of(call) || has_rule(call))
             continue;
         only(call, 1);
         end(SECCOMP_RET_TRACE);

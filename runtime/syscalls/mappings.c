@@ -139,7 +139,7 @@ void mappings_refresh(struct inode *inode, uint64_t offset, uint64_t size)
     }
 }
 
-static void shadow_begin(struct inode *inode, int fd)
+static void shadow_begin(struct tracee *thread, struct inode *inode, int fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -149,7 +149,7 @@ static void shadow_begin(struct inode *inode, int fd)
     shadow->fd = open(path, O_RDONLY | O_CLOEXEC);
     shadow->inode = inode;
     if (shadow->fd < 0) {
-        trace_note("unreadable", path);
+        unfollowed(thread, inode, "a mapping that cannot be read");
         free(shadow);
         return;
     }
@@ -250,7 +250,7 @@ static enum then map_enter(struct tracee *thread)
         return SKIP;
     call->inode = inode->id;
     if (!inode->shadow)
-        shadow_begin(inode, call->fd);
+        shadow_begin(thread, inode, call->fd);
     return UPDATE;
 }
 
@@ -297,31 +297,34 @@ static void unmap_leave(struct tracee *thread)
         cut(thread, call->argument[0], call->argument[0] + pages(call->argument[1]));
 }
 
+/* The mapping that an address is in, or NULL. */
+static const struct mapping *mapping_at(const struct process *process, uint64_t address)
+{
+    for (size_t i = 0; i < process->mapping_count; i++)
+        if (process->mappings[i].start <= address && address < process->mappings[i].end)
+            return &process->mappings[i];
+    return NULL;
+}
+
 static enum then move_enter(struct tracee *thread)
 {
-    for (size_t i = 0; i < thread->process->mapping_count; i++)
-        if (thread->process->mappings[i].start == thread->call.argument[0])
-            return UPDATE;
-    return SKIP;
+    return mapping_at(thread->process, thread->call.argument[0]) ? UPDATE : SKIP;
 }
 
 static void move_leave(struct tracee *thread)
 {
     struct call *call = &thread->call;
-    if (call->result < 0 && call->result > -4096)
+    const struct mapping *found = mapping_at(thread->process, call->argument[0]);
+    if (!found || (call->result < 0 && call->result > -4096))
         return;
-    for (size_t i = 0; i < thread->process->mapping_count; i++) {
-        struct mapping old = thread->process->mappings[i];
-        if (old.start != call->argument[0])
-            continue;
-        inode_at(old.inode)->mappings++;
-        cut(thread, old.start, old.start + pages(call->argument[1]));
-        uint64_t start = (uint64_t)call->result, end = start + pages(call->argument[2]);
-        cut(thread, start, end);
-        add(thread->process, (struct mapping){start, end, old.offset, old.inode});
-        inode_at(old.inode)->mappings--;
-        return;
-    }
+    struct mapping old = *found;
+    uint64_t from = call->argument[0], start = (uint64_t)call->result, end = start + pages(call->argument[2]);
+    inode_at(old.inode)->mappings++; /* it may be the last one until it is added again */
+    if (!(call->argument[3] & MREMAP_DONTUNMAP))
+        cut(thread, from, from + pages(call->argument[1]));
+    cut(thread, start, end);
+    add(thread->process, (struct mapping){start, end, old.offset + (from - old.start), old.inode});
+    inode_at(old.inode)->mappings--;
 }
 
 /* msync: each file in the range as a sync of its own. */

@@ -113,6 +113,7 @@ static uint64_t open_flags(struct tracee *thread)
     case SYS_creat:
         return O_CREAT | O_TRUNC | O_WRONLY;
     case SYS_openat:
+    case SYS_open_by_handle_at:
         return call->argument[2];
     default: /* openat2: the first field of struct open_how */
         return memory_read(thread, call->argument[2], &flags, sizeof flags) == sizeof flags ? flags : 0;
@@ -128,6 +129,8 @@ static enum then open_enter(struct tracee *thread)
     if (!(flags & (O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY))))
         return SKIP;
     call->flags = (int)flags;
+    if (call->number == SYS_open_by_handle_at)
+        return flags & O_TRUNC ? UPDATE : SKIP;
     if (!place_of(thread, at ? (int)call->argument[0] : AT_FDCWD, call->argument[at ? 1 : 0], &call->from))
         return SKIP;
     if (place_stat(&call->from, &state, true)) {
@@ -340,7 +343,7 @@ static void rename_leave(struct tracee *thread)
     uint32_t replaced = to->folder ? name_get(to->folder, to->name) : 0;
     bool exchange = call->flags & RENAME_EXCHANGE;
     if (exchange && (!moved || !replaced)) {
-        trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED}, NULL, 0, "exchange with the outside", 25);
+        unfollowed(thread, NULL, "an exchange with a name outside of the folder");
         return;
     }
     if (!from->folder) {

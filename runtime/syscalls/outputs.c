@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -114,7 +115,9 @@ static void send_leave(struct tracee *thread)
     uint64_t address = call->argument[1], size = call->argument[2];
     if (call->result <= 0)
         return;
-    if (call->number != 44) { /* sendmsg; sendmmsg's first message begins the same way */
+    if (call->number != SYS_sendto) { /* sendmsg; sendmmsg's first message begins the same way */
+        if (call->number == SYS_sendmsg)
+            unfollowed_passed(thread, address);
         if (memory_read(thread, address, &message, sizeof message) != sizeof message || !message.msg_iovlen ||
             memory_read(thread, (uintptr_t)message.msg_iov, &part, sizeof part) != sizeof part)
             return;

@@ -1,6 +1,6 @@
 /* Runs a command and records what its system calls do to the files of a folder:
  *
- *   record [--fault CALL ERROR NTH TIMES PATTERN]... TRACE FOLDER COMMAND [ARGUMENT...]
+ *   record [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]
  *
  * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes. */
 #include <errno.h>
@@ -35,6 +35,37 @@ static bool registers(struct tracee *thread, struct user_regs_struct *now)
     return ptrace(PTRACE_GETREGS, thread->tid, NULL, now) == 0;
 }
 
+/* Fills in the call that begins. Its handler, or NULL: nothing of it is recorded. */
+static const struct handler *call_of(struct tracee *thread, const struct user_regs_struct *now, enum filter_data kind)
+{
+    struct call *call = &thread->call;
+    call->number = (long)now->orig_rax;
+    call->narrow = false;
+    call->unseen = "a system call that is not known";
+    memcpy(call->argument, (uint64_t[]){now->rdi, now->rsi, now->rdx, now->r10, now->r8, now->r9}, sizeof call->argument);
+    if (kind == FILTER_OURS)
+        return handler_of(call->number);
+    if (kind == FILTER_NARROW) {
+        uint64_t narrow[] = {now->rbx, now->rcx, now->rdx, now->rsi, now->rdi, now->rbp};
+        for (size_t i = 0; i < 6; i++)
+            call->argument[i] = (uint32_t)narrow[i];
+    }
+    return narrow_call(call, kind == FILTER_X32);
+}
+
+/* The kernel makes no call, or one with another first argument. */
+static void change_call(struct tracee *thread, struct user_regs_struct *now)
+{
+    if (thread->changed) {
+        *(thread->call.narrow ? &now->rbx : &now->rdi) = thread->call.argument[0];
+    } else {
+        now->orig_rax = UINT64_MAX;
+        now->rax = thread->answered ? thread->answer : (uint64_t)-thread->failing;
+    }
+    if (ptrace(PTRACE_SETREGS, thread->tid, NULL, now) != 0)
+        thread->failing = 0;
+}
+
 /* Just before a call. */
 static void enter(struct tracee *thread)
 {
@@ -44,8 +75,7 @@ static void enter(struct tracee *thread)
         return;
     }
     struct call *call = &thread->call;
-    call->number = (long)now.orig_rax;
-    const struct handler *handler = handler_of(call->number);
+    const struct handler *handler = call_of(thread, &now, thread->kind);
     if (!handler) {
         resume(thread, 0);
         return;
@@ -57,21 +87,19 @@ static void enter(struct tracee *thread)
         last_waiting = &thread->next_waiting;
         return;
     }
-    memcpy(call->argument, (uint64_t[]){now.rdi, now.rsi, now.rdx, now.r10, now.r8, now.r9}, sizeof call->argument);
     memcpy(thread->registers, (uint64_t[]){now.rbx, now.rbp, now.rsp, now.r12, now.r13, now.r14, now.r15, now.rip},
            sizeof thread->registers);
-    thread->located = false;
+    aio_take(thread);
+    thread->handler = handler;
+    thread->located = thread->kind != FILTER_OURS; /* stacks are those of 64-bit code */
+    thread->site = thread->stack = 0;
     thread->in_call = true; /* what is recorded now belongs to the call */
     call->inode = call->from.folder = call->to.folder = 0;
-    thread->answered = false;
+    thread->answered = thread->changed = false;
     enum then then = handler->enter(thread);
     thread->failing = then == SKIP ? 0 : fault_of(thread);
-    if (thread->failing || thread->answered) { /* no such call: the kernel makes none */
-        now.orig_rax = UINT64_MAX;
-        now.rax = thread->answered ? thread->answer : (uint64_t)-thread->failing;
-        if (ptrace(PTRACE_SETREGS, thread->tid, NULL, &now) != 0)
-            thread->failing = 0;
-    }
+    if (thread->failing || thread->answered || thread->changed)
+        change_call(thread, &now);
     thread->in_call = then != SKIP;
     if (then == UPDATE)
         updating = thread;
@@ -100,8 +128,9 @@ static void leave(struct tracee *thread)
 {
     struct user_regs_struct now;
     if (thread->in_call && registers(thread, &now)) {
-        thread->call.result = (long)now.rax;
-        handler_of(thread->call.number)->leave(thread);
+        bool narrow_error = thread->call.narrow && (uint32_t)now.rax > -4096u;
+        thread->call.result = narrow_error ? (int32_t)now.rax : (long)now.rax;
+        thread->handler->leave(thread);
     }
     call_end(thread);
     thread->in_call = thread->located = false;
@@ -138,8 +167,10 @@ static void executed(struct tracee *thread)
     thread->in_call = thread->located = false;
     next_update(thread);
     mappings_end(thread, thread->process);
+    aio_end(thread->process);
     stack_forget(thread->process);
     thread->called = 0;
+    thread->apart = false;
     snprintf(link, sizeof link, "/proc/%d/exe", thread->tid);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0)
@@ -166,14 +197,8 @@ static void stopped(struct tracee *thread, int status)
     unsigned long data = 0;
     if (event == PTRACE_EVENT_SECCOMP) {
         ptrace(PTRACE_GETEVENTMSG, thread->tid, NULL, &data);
-        if (data == FILTER_FOREIGN) {
-            if (!(thread->process->noted & NOTED_FOREIGN))
-                trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED}, NULL, 0, "32-bit calls", 12);
-            thread->process->noted |= NOTED_FOREIGN;
-            resume(thread, 0);
-        } else {
-            enter(thread);
-        }
+        thread->kind = (enum filter_data)data;
+        enter(thread);
     } else if (signal == STOPPED_IN_CALL) {
         leave(thread);
     } else if (event == PTRACE_EVENT_STOP && signal != SIGTRAP) {
@@ -261,8 +286,13 @@ int main(int count, char **words)
     bool usable = true;
     for (; count > FAULT_WORDS + 1 && strcmp(words[1], "--fault") == 0; count -= FAULT_WORDS + 1, words += FAULT_WORDS + 1)
         usable = usable && fault_add(words + 2);
+    if (count > 1 && strcmp(words[1], "--io-uring") == 0) {
+        unfollowed_allow_uring();
+        count--;
+        words++;
+    }
     if (count < 4 || !usable) {
-        fprintf(stderr, "usage: record [--fault CALL ERROR NTH TIMES PATTERN]... TRACE FOLDER COMMAND [ARGUMENT...]\n");
+        fprintf(stderr, "usage: record [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]\n");
         return 125;
     }
     snprintf(notes, sizeof notes, "%s.notes", words[1]);

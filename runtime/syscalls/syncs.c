@@ -1,7 +1,6 @@
 /* Calls that make files or names durable. They are intervals: other threads continue meanwhile. */
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -67,29 +66,5 @@ static enum then all_enter(struct tracee *thread)
     return begin(thread, (struct cc_event){.aux = CC_SYNC});
 }
 
-/* Calls whose effect on files is not followed are named where they succeed, each once for each process. */
-static enum then unmodelled_enter(struct tracee *thread)
-{
-    (void)thread;
-    return LEAVE;
-}
-
-static void unmodelled_leave(struct tracee *thread)
-{
-    static const struct {
-        long number;
-        const char *name;
-    } calls[] = {{SYS_io_submit, "io_submit"}, {SYS_pidfd_getfd, "pidfd_getfd"}, {SYS_io_uring_setup, "io_uring"}};
-    for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) {
-        uint32_t bit = NOTED_FOREIGN << (i + 1);
-        if (calls[i].number != thread->call.number || thread->call.result < 0 || thread->process->noted & bit)
-            continue;
-        thread->process->noted |= bit;
-        stack_locate(thread);
-        trace_bytes(thread, (struct cc_event){.kind = CC_UNMODELLED}, NULL, 0, calls[i].name, strlen(calls[i].name));
-    }
-}
-
 const struct handler sync_file = {file_enter, leave, true};
 const struct handler sync_all = {all_enter, leave, true};
-const struct handler call_unmodelled = {unmodelled_enter, unmodelled_leave, true};

@@ -52,8 +52,10 @@ static struct process *process_of(pid_t pid)
     process->next = processes;
     processes = process;
     const struct process *parent = process_known(status_number(pid, "PPid:"));
-    if (parent)
+    if (parent) {
         mappings_inherit(process, parent);
+        process->elsewhere = parent->elsewhere;
+    }
     return process;
 }
 
@@ -87,6 +89,20 @@ struct tracee *tracee_of(pid_t tid)
     return thread;
 }
 
+struct tracee *tracee_within(const struct process *process)
+{
+    for (size_t i = 0; i < SLOTS; i++)
+        for (struct tracee *thread = threads[i]; thread; thread = thread->next)
+            if (thread->process == process)
+                return thread;
+    return NULL;
+}
+
+bool process_alive(pid_t pid)
+{
+    return process_known(pid) != NULL;
+}
+
 struct tracee *tracee_any(void)
 {
     for (size_t i = 0; i < SLOTS; i++)
@@ -100,6 +116,7 @@ void tracee_forget(struct tracee *thread)
     struct process *process = thread->process;
     call_end(thread);
     if (--process->threads == 0) {
+        aio_end(process);
         mappings_end(thread, process);
         stack_forget(process);
         struct process **at = &processes;
@@ -145,13 +162,32 @@ bool memory_path(struct tracee *thread, uint64_t address, char *to)
     return false;
 }
 
+/* A descriptor that the first thread of its process lacks: that has ended, or they share none. */
+static int descriptor_of_thread(struct tracee *thread, int number)
+{
+    char link[64], path[8];
+    snprintf(link, sizeof link, "/proc/%d/fd/%d", thread->tid, number);
+    if (readlink(link, path, sizeof path) < 0)
+        return -1; /* nor does this one have it */
+    int pidfd = (int)syscall(SYS_pidfd_open, thread->tid, O_EXCL); /* PIDFD_THREAD, since Linux 6.9 */
+    int fd = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+    if (pidfd >= 0)
+        close(pidfd);
+    if (fd < 0)
+        unfollowed(thread, NULL, "a thread whose descriptors cannot be seen");
+    return fd;
+}
+
 int descriptor_of(struct tracee *thread, int number)
 {
-    return number < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, thread->process->pidfd, number, 0);
+    int fd = -1;
+    if (number >= 0 && !thread->apart)
+        fd = (int)syscall(SYS_pidfd_getfd, thread->process->pidfd, number, 0);
+    return fd < 0 && number >= 0 ? descriptor_of_thread(thread, number) : fd;
 }
 
 /* /proc/self is ours: the program means its own. */
-static void own_proc(struct tracee *thread, char *path)
+static bool own_proc(struct tracee *thread, char *path)
 {
     static const struct {
         const char *prefix, *instead;
@@ -163,9 +199,22 @@ static void own_proc(struct tracee *thread, char *path)
             snprintf(whole, sizeof whole, "/proc/%d/%s%s", thread->tid, known[i].instead, path + length);
             if (strlen(whole) < PATH_ROOM)
                 strcpy(path, whole);
-            return;
+            return true;
         }
     }
+    return false;
+}
+
+/* A path of a process whose root, or what is mounted there, may be another than ours. */
+static void from_root(struct tracee *thread, struct place *place)
+{
+    char root[64];
+    size_t slashes = strspn(place->path, "/");
+    snprintf(root, sizeof root, "/proc/%d/root", thread->tid);
+    place->base = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    memmove(place->path, place->path + slashes, strlen(place->path) - slashes + 1);
+    if (!*place->path)
+        strcpy(place->path, ".");
 }
 
 bool place_of(struct tracee *thread, int folder, uint64_t address, struct place *place)
@@ -175,13 +224,13 @@ bool place_of(struct tracee *thread, int folder, uint64_t address, struct place 
     place->name[0] = '\0';
     if (!memory_path(thread, address, place->path))
         return false;
-    if (place->path[0] == '/') {
-        own_proc(thread, place->path);
-    } else if (folder == AT_FDCWD) {
+    if (place->path[0] == '/' && !own_proc(thread, place->path) && thread->process->elsewhere) {
+        from_root(thread, place);
+    } else if (place->path[0] != '/' && folder == AT_FDCWD) {
         char cwd[64];
         snprintf(cwd, sizeof cwd, "/proc/%d/cwd", thread->tid);
         place->base = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    } else {
+    } else if (place->path[0] != '/') {
         place->base = descriptor_of(thread, folder);
     }
     if (place->base == -1)

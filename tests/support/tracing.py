@@ -96,6 +96,13 @@ class TraceBuilder:
     def append(self, file: str, offset: int, data: bytes) -> int:
         return self.write(file, offset, data, int(WriteFlag.APPEND))
 
+    def submit(self, file: str, offset: int, data: bytes) -> int:
+        """A write that has not ended: `ended` ends it."""
+        return self.write(file, offset, data, int(WriteFlag.PENDING))
+
+    def ended(self, file: str, write: int) -> int:
+        return self._record(Kind.WRITE_END, file=self._file(file), payload=write)
+
     def truncate(self, file: str, size: int) -> int:
         return self._record(Kind.TRUNCATE, file=self._file(file), offset=size)
 

@@ -10,10 +10,11 @@
  *   mappings      shared mappings of watched files, and what was stored through them
  *   stores        what instrumented code recorded itself of that
  *   outputs       what the outside world sees
- *   content, names, syncs   one function per group of calls, before it and after it
+ *   content, names, syncs, aio, unfollowed   functions for each group of calls, before it and after it
  *   faults        calls that are made to fail
  *   filter        which calls stop
  *   calls         the table of calls
+ *   narrow        the calls of 32-bit programs
  *   record        main
  */
 #ifndef CRASHCHECK_SYSCALLS_RECORDER_H
@@ -29,7 +30,6 @@
 #include "trace_format.h"
 
 #define OPERATIONS_NESTED 16u
-#define NOTED_FOREIGN 1u
 #define PATH_ROOM (PATH_MAX + 64)
 
 struct tracee;
@@ -85,7 +85,7 @@ struct process {
     uint32_t threads;
     size_t mapping_count;
     struct mapping *mappings;
-    uint32_t noted;     /* bits: which calls that are not modelled were */
+    bool elsewhere;     /* its root, or what is mounted, may be another than ours */
     struct code *code;  /* stacks.c: what is executable in it */
     struct process *next;
 };
@@ -106,9 +106,12 @@ struct call {
     uint64_t offset;    /* or a number that the call's functions keep */
     uint64_t size;
     struct place from, to;
+    bool narrow;        /* of a 32-bit program: so are the structures in its memory */
+    const char *unseen; /* its name, where it is not followed */
 };
 /* Registers that a function keeps for its caller; KEPT_RIP: where it continues. */
 enum frame_register { KEPT_RBX, KEPT_RBP, KEPT_RSP, KEPT_R12, KEPT_R13, KEPT_R14, KEPT_R15, KEPT_RIP, KEPT_REGISTERS };
+enum filter_data { FILTER_OURS, FILTER_NARROW, FILTER_X32 }; /* data of a stop: what kind of call it is */
 struct tracee {
     pid_t tid;
     uint32_t thread;    /* in the trace; 0: it has recorded nothing */
@@ -116,11 +119,15 @@ struct tracee {
     bool in_call;       /* it will stop when the call returns */
     bool waiting;       /* for another thread's update to end */
     bool located;       /* site and stack are those of this call */
+    bool apart;         /* its descriptors are not those of its process */
+    enum filter_data kind;
+    const struct handler *handler; /* of the call */
     int failing;        /* the error that this call returns instead of being made, or 0 */
     uint32_t operations[OPERATIONS_NESTED], operation_depth; /* marked, under way */
     uint32_t site, stack;
     uint64_t called;    /* address of its struct cc_called, if it holds our other recorder */
-    bool answered;      /* the call is for us: it returns `answer` */
+    bool answered;      /* the call is not made: it returns `answer` */
+    bool changed;       /* its first argument is another one than the program gave */
     uint64_t answer;
     uint64_t registers[KEPT_REGISTERS];
     struct call call;
@@ -132,6 +139,8 @@ void tracee_forget(struct tracee *thread);
 struct tracee *tracee_any(void);
 size_t memory_read(struct tracee *thread, uint64_t address, void *to, size_t size); /* how many bytes could be read */
 bool memory_path(struct tracee *thread, uint64_t address, char *to);                /* to: PATH_ROOM bytes */
+struct tracee *tracee_within(const struct process *process);                        /* any of its threads, or NULL */
+bool process_alive(pid_t pid);                                                      /* it is one that is traced */
 int descriptor_of(struct tracee *thread, int number);                               /* a duplicate of the program's, or -1 */
 bool place_of(struct tracee *thread, int folder, uint64_t address, struct place *place);
 bool place_stat(const struct place *place, struct stat *state, bool follow);
@@ -198,13 +207,29 @@ extern const struct handler content_write, content_range, content_clone, content
 extern const struct handler name_open, name_make, name_link, name_symlink, name_unlink, name_rename, name_bind;
 extern const struct handler map_map, map_unmap, map_move, map_sync;
 extern const struct handler sync_file, sync_all;
-extern const struct handler output_send, output_pair, output_mark, call_unmodelled;
+extern const struct handler aio_submit, aio_destroy;
+extern const struct handler output_send, output_pair, output_mark;
+extern const struct handler call_unseen, call_uring, call_mounts, call_clones, call_controls;
+size_t content_gather(struct tracee *thread, bool vectored, uint64_t address, uint64_t parts, char *to, size_t size);
 void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* CC_CONTENT of a file from outside */
 void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size); /* CC_WRITE of what is there now */
 void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64_t size, int flags); /* O_SYNC, O_DSYNC */
 
+/* aio.c */
+void aio_take(struct tracee *thread);       /* records which requests have ended by now */
+void aio_end(const struct process *process); /* its requests have ended, with nobody to know how */
+
+/* unfollowed.c */
+void unfollowed_allow_uring(void);
+void unfollowed(struct tracee *thread, const struct inode *inode, const char *name); /* once for each name */
+void unfollowed_passed(struct tracee *thread, uint64_t message); /* descriptors that a struct msghdr has sent */
+
 /* calls.c */
+#define LAST_CALL 469 /* of Linux 6.17: what calls with higher numbers do is not known. From 424 on, 32-bit ones are the same */
 const struct handler *handler_of(long number);
+
+/* narrow.c */
+const struct handler *narrow_call(struct call *call, bool x32); /* sets its number and arguments */
 
 /* faults.c */
 #define FAULT_WORDS 5
@@ -213,7 +238,7 @@ int fault_of(struct tracee *thread);    /* the error with which the call that be
 void faults_end(void);                  /* notes how many calls each fault met */
 
 /* filter.c */
-#define FILTER_FOREIGN 1 /* data of a stop: the call is not one of x86-64 */
+extern const uint16_t filter_controls[]; /* types and numbers of ioctls that stop; 0 ends them */
 bool filter_install(void);
 
 #endif

@@ -36,6 +36,7 @@ FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
+IO_URING = ("refuse", "allow")
 RECORDERS = ("linked", "syscalls", "strace")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
@@ -134,6 +135,7 @@ class RecordConfig:
 
     mapping: str = "fixed"  # watched files reopen at the address where they were first mapped
     memory: str = "persistent"  # whose loads and stores are recorded: "all" includes memory that a crash loses
+    io_uring: str = "refuse"  # of a traced program: "allow" gives up the verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ def parse(text: str, path: Path) -> Config:
     strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
     budget = section("budget", ("seconds", "states"))
     report = section("report", ("notes", "fixes", "fail_on"))
-    record = section("record", ("mapping", "memory"))
+    record = section("record", ("mapping", "memory", "io_uring"))
     config = Config(
         path=path.absolute(),
         folder=path.absolute().parent,
@@ -297,6 +299,7 @@ def parse(text: str, path: Path) -> Config:
         record=RecordConfig(
             mapping=record.choice("mapping", MAPPINGS, "fixed"),
             memory=record.choice("memory", MEMORIES, "persistent"),
+            io_uring=record.choice("io_uring", IO_URING, "refuse"),
         ),
         report=ReportConfig(
             report.flag("notes"), report.flag("fixes", True), report.choice("fail_on", FAIL_ON, "warning")

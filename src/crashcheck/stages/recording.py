@@ -190,6 +190,7 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         setup_env=config.setup.env,
         loads=needs_loads(config),
         memory=config.record.memory,
+        io_uring=config.record.io_uring,
         descriptors=config.check.descriptors,
         recorder=config.workload.recorder,
         faults=config.faults,

@@ -37,6 +37,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree
+from crashcheck.stages.not_followed import not_followed
 from crashcheck.stages.recording import RecordedRun, ended_operations, modules
 
 # Libraries that every program needs, or whose updates the recorder records at their interface (libpmem).
@@ -55,6 +56,7 @@ _UNSEEN = "built without crashcheck-cc: its own stores are not seen"
 _REMARKS = {
     "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
     "strace": "recorded by strace ({}): stores through mappings and call stacks are not known",
+    "io_uring": "io_uring was {} (ENOSYS), as by an older kernel: programs then use calls that are recorded",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
 }
 
@@ -71,7 +73,7 @@ def summarise(
         + (f" deviations={config.strategy.deviations}" if config.strategy.name == "bounded" else ""),
         stop_reason=found.stop_reason,
         states=found.states,
-        trace=trace_summary(trace, run.completeness),
+        trace=trace_summary(trace, run.completeness, by_strace(run.recording)),
         findings=found.findings,
         uncertain=found.uncertain,
         not_instrumented=()
@@ -229,8 +231,13 @@ def pool_creation(trace: Trace) -> tuple[str, ...]:
     )
 
 
-def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
-    """Counts of a trace's events, and how many of the bytes that changed it accounts for."""
+def by_strace(recording: Recording) -> bool:
+    """Whether strace recorded the calls."""
+    return any(reason == "strace" for reason, _ in read_notes(recording.trace))
+
+
+def trace_summary(trace: Trace, completeness: Completeness, strace: bool = False) -> TraceSummary:
+    """Counts of a trace's events, and how many of the bytes that changed it accounts for. `strace`: it recorded."""
     kinds = trace.events["kind"]
 
     def count(*wanted: Kind) -> int:
@@ -254,6 +261,7 @@ def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
         unexplained_bytes=completeness.unexplained_bytes,
         unmodelled_calls=tuple(sorted(names)),
         truncated=trace.truncated,
+        not_followed=not_followed(trace, completeness, by_strace=strace),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.analyzer.persistence.graph import STALE_BYTE, Options
 from crashcheck.checker.states.counting import count_states
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import Kind, SyncKind
 from support.folders import Folder, Program, Recorded
 from support.litmus.file_systems import ALL, LITMUS, B, Litmus, done
 from support.tracing import CallsBuilder
@@ -175,3 +175,43 @@ def test_what_must_persist_before_something_durable_is_durable_no_later(
     graph = Recorded(tmp_path, then_one_from_outside, litmus.first, model).graph
     for after, before in enumerate(graph.direct_before(range(len(graph)))):
         assert (graph.durable_from[list(before)] <= graph.durable_from[after]).all()
+
+
+@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize(
+    ("ends", "lost"),
+    [("before it", False), ("while it runs", True), ("after it", True), ("never", True), ("at once", False)],
+)
+def test_a_sync_covers_a_submitted_write_only_if_that_had_ended_when_it_began(
+    ends: str, lost: bool, model: str, tmp_path: Path
+) -> None:
+    def program(t: CallsBuilder) -> None:
+        write = (t.write if ends == "at once" else t.submit)("f", 0, b"n" * B)
+        if ends == "before it":
+            t.ended("f", write)
+        sync = t.sync_begin(SyncKind.FDATASYNC, "f")
+        if ends == "while it runs":
+            t.ended("f", write)
+        t.sync_end(sync)
+        if ends == "after it":
+            t.ended("f", write)
+        done(t)
+
+    run = Recorded(tmp_path, program, {"f": b"o" * B}, model)
+    left = {folder["f"] for folder in run.folders(1)}
+    assert left == ({b"o" * B, b"n" * B} if lost else {b"n" * B})
+    assert {folder["f"] for folder in run.folders(0)} == {b"o" * B, b"n" * B}  # from its submission on it may survive
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_a_later_sync_covers_a_write_that_an_earlier_one_found_under_way(model: str, tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        write = t.submit("f", 0, b"n" * B)
+        t.write("f", B, b"m" * B)
+        t.fdatasync("f")
+        t.ended("f", write)
+        t.fdatasync("f")
+        done(t)
+
+    run = Recorded(tmp_path, program, {"f": b"o" * 2 * B}, model)
+    assert {folder["f"] for folder in run.folders(1)} == {b"n" * B + b"m" * B}

@@ -239,12 +239,6 @@ def test_marked_operations_are_in_the_trace_of_a_program_that_has_our_recorder(t
     assert read_notes(recording.trace) == [("mark", "crashcheck_op_end without crashcheck_op_begin in the same thread")]
 
 
-def test_calls_that_are_not_modelled_are_named_once_where_they_succeed(part: Part) -> None:
-    trace, _ = part("unmodelled")
-    named = np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED)
-    assert [trace.data(int(index)) for index in named] == [b"pidfd_getfd", b"io_submit"]
-
-
 def test_a_daemon_ends_with_the_command_and_its_stores_are_kept(part: Part) -> None:
     trace, recording = part("daemon")
     assert (recording.pool / "d").read_bytes()[:13] == b"by the daemon"
