@@ -36,18 +36,16 @@ class CheckCommand:
 
     command: Command
     program: str
+    env: Mapping[str, str] = field(default_factory=dict)  # variables that the command itself sets
 
     @staticmethod
     def find(command: Command, folder: Path, search: str | None = None) -> CheckCommand:
         """`folder`: where it runs; `search`: its PATH. CrashcheckError check-not-started if it is not to be found."""
+        plain, variables = command.without_shell()
+        found = _program(plain.words[0], folder, search) if plain.words else None
         if command.shell:
-            return CheckCommand(command, "/bin/sh")
+            return CheckCommand(plain, found, variables) if found else CheckCommand(command, "/bin/sh")
         program = command.words[0]
-        if "/" in program:
-            there = (folder / program).absolute()
-            found = str(there) if there.is_file() and os.access(there, os.X_OK) else None
-        else:
-            found = shutil.which(program, path=search)
         if found is None:
             raise CrashcheckError(
                 "check-not-started",
@@ -71,7 +69,16 @@ class CheckCommand:
     def shown(self, pool: str, acked: int, stdout: str) -> str:
         """What a person would type to run it, the same in each run of crashcheck."""
         argv = self.command.argv(pool=pool, acked=str(acked), stdout=stdout, port=str(ports.FIRST))
-        return argv[2] if self.command.shell else shlex.join(argv)
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        return argv[2] if self.command.shell else " ".join([*variables, shlex.join(argv)])
+
+
+def _program(word: str, folder: Path, search: str | None) -> str | None:
+    """The program that a word names, which runs in `folder`."""
+    if "/" not in word:
+        return shutil.which(word, path=search)
+    there = (folder / word).absolute()
+    return str(there) if there.is_file() and os.access(there, os.X_OK) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ class CheckSetup:
         """Of one worker's checks. Never asks the runtime to record."""
         env = self.inherited()
         env.update({name: value.replace("{pool}", str(pool)) for name, value in self.env.items()})
+        env.update(self.command.env)
         env["CRASHCHECK_POOL"] = str(pool)
         env["CRASHCHECK_FILES"] = "\n".join(self.patterns)
         if self.addresses is not None:

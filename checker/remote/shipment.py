@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.kept.keys import content_of_file
 from crashcheck.checker.remote.libraries import NotListed, is_of_system, libraries
@@ -122,7 +122,7 @@ def setup_below(description: Description, root: Path) -> CheckSetup:
         env["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(root / LIBRARIES), known]))
     return replace(
         setup,
-        command=CheckCommand(command, moved(setup.command.program)),
+        command=replace(setup.command, command=command, program=moved(setup.command.program)),
         folder=root / setup.folder,
         first=root / setup.first,
         work=root,

@@ -416,6 +416,7 @@ HERE void cc_explore_start(const char *path)
     }
     raw_fill(cc_run.places, 0xff, sizeof cc_run.places);
     cc_run.first_process = (uint32_t)raw3(SYS_getpid, 0, 0, 0);
+    cc_run.first_parent = (uint32_t)raw3(SYS_getppid, 0, 0, 0);
     cc_run.output = memory(OUTPUT_ROOM + TEXT_ROOM + 2 * STACK_BYTES, PROT_READ | PROT_WRITE);
     cc_run.maps_text = cc_run.output + OUTPUT_ROOM;
     alternate = (uintptr_t)cc_run.maps_text + TEXT_ROOM;

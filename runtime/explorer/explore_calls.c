@@ -225,6 +225,13 @@ HERE static long identifies(long number, const long *a)
     return cc_run.first_process;
 }
 
+HERE static long identifies_parent(long number, const long *a)
+{
+    (void)number;
+    (void)a;
+    return cc_run.first_parent;
+}
+
 HERE static long reads_limit(long number, const long *a)
 {
     if (a[2])
@@ -303,6 +310,7 @@ static const struct followed followed[] = {
     [SYS_ftruncate] = {resizes, 0},
     [SYS_getpid] = {identifies, 0},
     [SYS_gettid] = {identifies, 0},
+    [SYS_getppid] = {identifies_parent, 0},
     [SYS_kill] = {kills, 0},
     [SYS_tkill] = {kills, 0},
     [SYS_tgkill] = {kills, 0},

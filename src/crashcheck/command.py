@@ -11,6 +11,7 @@ from dataclasses import dataclass
 _SHELL = re.compile(
     r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|!|\.|:)\s"
 )
+_EXEC = re.compile(r"\s*(?P<variables>(?:[A-Za-z_]\w*=[\w./:,+-]*\s+)*)exec\s+(?P<rest>[^-\s].*)", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -44,6 +45,23 @@ class Command:
         if _SHELL.search(_PLACEHOLDER.sub("x", text)):
             return cls(text, ())
         return cls(text, tuple(shlex.split(text)))
+
+    def without_shell(self) -> tuple[Command, dict[str, str]]:
+        """What `NAME=value exec PROGRAM` runs, and the variables that it sets; any other command as it is.
+
+        The shell does nothing else for it.
+        """
+        found = _EXEC.fullmatch(self.text) if self.shell else None
+        if found is None or _SHELL.search(_PLACEHOLDER.sub("x", found["rest"])):
+            return self, {}
+        variables = dict(one.split("=", 1) for one in found["variables"].split())
+        try:
+            words = tuple(shlex.split(found["rest"]))
+        except ValueError:
+            return self, {}
+        if not words or ("PATH" in variables and "/" not in words[0]):
+            return self, {}
+        return Command(self.text, words), variables
 
     def placeholders(self) -> list[str]:
         """Every name in braces, ours or the program's own, in order."""

@@ -343,3 +343,24 @@ def test_a_number_of_jobs_that_no_machine_has_is_refused(jobs: int) -> None:
     with pytest.raises(CrashcheckError) as caught:
         jobs_of(Namespace(jobs=jobs))
     assert caught.value.slug == "bad-option"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "variables"),
+    [
+        ("exec ./check {pool}", ("./check", "{pool}"), {}),
+        ("A=1 B=x/y exec ./check 'two words'", ("./check", "two words"), {"A": "1", "B": "x/y"}),
+        ("A=1 exec ./check; true", (), {}),
+        ("A=$HOME exec ./check", (), {}),
+        ("A='1 2' exec ./check", (), {}),
+        ("PATH=/opt exec check", (), {}),
+        ("exec -a name ./check", (), {}),
+        ("exec ./check > out", (), {}),
+        ("A=1 ./check", (), {}),
+    ],
+)
+def test_a_shell_that_only_sets_variables_and_becomes_a_program_is_left_out(
+    text: str, words: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    command, set_there = Command.of_text(text).without_shell()
+    assert (command.words, set_there, command.text) == (words, variables, text)

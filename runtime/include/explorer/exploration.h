@@ -78,7 +78,7 @@ struct exploration {
     uint64_t output_bytes;
     struct excluded ours[6];   /* memory that is not the program's */
     uint32_t vector_at[8], vector_bytes[8];
-    uint32_t first_process, deep;
+    uint32_t first_process, first_parent, deep;
     unsigned char *apart;      /* where an instruction is executed while its page is open */
     uintptr_t displaced;       /* and the address of that instruction */
 };

@@ -27,6 +27,7 @@ from crashcheck.checker.states.ideals import Ideals, Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from crashcheck.checker.strategies.plan import NOTHING, Decided
+from crashcheck.command import Command
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.exploration import End, Explored
@@ -130,6 +131,19 @@ def test_a_check_that_cannot_be_explored_is_run_on_each_state_and_the_reason_cou
     assert found.states.executed + found.states.pruned == found.states.feasible
     (reason,) = found.states.not_explored
     assert reason.why.startswith("it makes a system call that is not followed")
+
+
+@pytest.mark.parametrize("before", ["exec", "VAR=x exec", "ONE=1 TWO=/a,b:c exec"])
+def test_a_check_that_a_shell_only_gives_variables_is_explored(tmp_path: Path, clauses: Path, before: str) -> None:
+    check = Command.of_text(f"{before} {clauses} {{pool}}/p {{acked}} 0=0")
+    world = World(tmp_path / "shell", check, fill_lines, preload=build_runtime().shared)
+    assert world.setup.environment(tmp_path)["CRASHCHECK_POOL"] == str(tmp_path)
+    variables = {one.split("=")[0]: one.split("=")[1] for one in before.split()[:-1]}
+    assert {name: world.setup.environment(tmp_path)[name] for name in variables} == variables
+    assert world.setup.command.shown("P", 0, "S") == f"{before} {clauses} P/p 0 0=0".replace("exec ", "")
+    found = search(world, explore=True)
+    assert found.states.not_explored == ()
+    assert counted(found) == found.states.feasible
 
 
 def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is_found(

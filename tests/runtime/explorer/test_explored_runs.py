@@ -263,7 +263,20 @@ def test_runs_that_differ_in_one_place_alone_do_not_continue_as_one(
     assert ends == set(one_by_one(command, bytes(4096), granules)) == {(0, b""), (1, b"")}
 
 
-FOLLOWED = ["plain", "kill", "sync", "read-only", "action", "asked", "names", "folder", "handler", "early", "twice"]
+FOLLOWED = [
+    "plain",
+    "kill",
+    "parent",
+    "sync",
+    "read-only",
+    "action",
+    "asked",
+    "names",
+    "folder",
+    "handler",
+    "early",
+    "twice",
+]
 REFUSED = [
     "other",
     "copied",
