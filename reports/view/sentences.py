@@ -233,7 +233,7 @@ def _unseen(result: RunResult) -> str:
     shown += [f"{len(found) - _REASONS} more"] * (len(found) > _REASONS)
     listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
     ways = "; ".join(dict.fromkeys(line(one.way_out, 200) for one in found[:_REASONS]))
-    return f"No verdict: not recorded: {listed}; {counted(result)}. To get a verdict: {ways}"
+    return f"No verdict: not all changes were recorded: {listed}; {checked(result)}. To get a verdict: {ways}"
 
 
 def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:
@@ -252,8 +252,10 @@ def counted(result: RunResult) -> str:
         _amount("finding", result.findings),
         _amount("uncertain finding", result.uncertain, plural(failing, "failing state")),
     )
-    what = " and ".join(filter(None, amounts)) or "No findings"
-    return f"{what}; {checked(result)}"
+    what = " and ".join(filter(None, amounts))
+    if not what and policy.unseen(result):
+        return _unseen(result)
+    return f"{what or 'No findings'}; {checked(result)}"
 
 
 def _amount(noun: str, found: Sequence[Finding], *more: str) -> str:

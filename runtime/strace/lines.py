@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 # Calls whose arguments or results change descriptors, names, files or positions. A `?`: not on every machine.
+NOT_FOLLOWED = (
+    *("io_uring_setup", "io_submit", "pidfd_getfd", "open_by_handle_at", "mount", "move_mount", "chroot", "pivot_root"),
+    *("swapon", "acct"),
+)
 TRACED = (
     *("open", "openat", "openat2", "creat", "close", "?close_range", "dup", "dup2", "dup3", "fcntl", "pipe", "pipe2"),
     *("read", "readv", "lseek", "write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "splice"),
     *("copy_file_range", "ioctl", "truncate", "ftruncate", "fallocate", "mkdir", "mkdirat", "mknod", "mknodat"),
     *("symlink", "symlinkat", "link", "linkat", "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2"),
     *("mmap", "fsync", "fdatasync", "sync_file_range", "sync", "syncfs", "sendto", "sendmsg", "sendmmsg", "socketpair"),
-    *("?io_uring_setup", "io_submit", "?pidfd_getfd", "chdir", "fchdir", "fork", "vfork", "clone", "?clone3", "execve"),
+    *("chdir", "fchdir", "fork", "vfork", "clone", "?clone3", "execve"),
+    *(f"?{name}" for name in NOT_FOLLOWED),
 )
 _LINE = re.compile(r"(\d+) +(.*)", re.DOTALL)
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+|\?)(.*)", re.DOTALL)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from crashcheck.runtime.strace.events import Events
 from crashcheck.runtime.strace.folder import Folder, Inode, Place
-from crashcheck.runtime.strace.lines import Call, Descriptor, Exit, flags_of
+from crashcheck.runtime.strace.lines import NOT_FOLLOWED, Call, Descriptor, Exit, flags_of
 from crashcheck.runtime.strace.lines import descriptor as descriptor_in
 from crashcheck.runtime.trace_format import CreateFlag, Kind
 
@@ -55,7 +55,7 @@ class Processes:
             **dict.fromkeys(("read", "readv"), self._read),
             **dict.fromkeys(_FORKS, self._fork),
             **dict.fromkeys(("chdir", "fchdir"), self._chdir),
-            **dict.fromkeys(("io_uring_setup", "io_submit", "pidfd_getfd"), self._unmodelled),
+            **dict.fromkeys(NOT_FOLLOWED, self._unmodelled),
             "lseek": self._seek,
             "close": self._close,
             "execve": self._exec,

@@ -30,10 +30,10 @@ from crashcheck.checker.policy import (
     sources_of,
     undecided,
 )
-from crashcheck.checker.results import HALF_STORE, FailOn, Finding, RunResult, StopReason
+from crashcheck.checker.results import HALF_STORE, FailOn, Finding, NotFollowed, RunResult, StopReason
 from crashcheck.config import load
 from crashcheck.errors import CrashcheckError
-from support.reports.runs import ALL, LEVEL_HASH, LMDB, ONE, UNCERTAIN, run
+from support.reports.runs import ALL, LEVEL_HASH, LMDB, ONE, TRACE, UNCERTAIN, run
 
 HASH = replace(LEVEL_HASH, id="a1", likenesses=("text-1", "name-1"))
 PAGES = replace(LMDB, id="b2", likenesses=("text-2", "name-2"))
@@ -55,6 +55,9 @@ def test_a_finding_fails_from_its_level_on() -> None:
     assert [fails(unsure, level) for level in ("note", "warning", "error")] == [True, False, False]
 
 
+UNSEEN = replace(TRACE, not_followed=(NotFollowed("io_uring", "use other calls"),))
+
+
 @pytest.mark.parametrize(
     ("result", "level", "no_verdict"),
     [
@@ -66,6 +69,9 @@ def test_a_finding_fails_from_its_level_on() -> None:
         (run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS), "warning", True),
         (run(states=replace(ALL, executed=0, pruned=0)), "none", True),
         (run(states=replace(ALL, feasible=0, executed=0, pruned=0)), "warning", False),
+        (run(trace=UNSEEN), "warning", True),
+        (run(trace=UNSEEN), "note", True),
+        (run(trace=UNSEEN), "none", False),
         (run(), "warning", False),
     ],
     ids=[
@@ -77,6 +83,9 @@ def test_a_finding_fails_from_its_level_on() -> None:
         "no time",
         "nothing planned",
         "nothing to check",
+        "not recorded",
+        "not recorded, notes fail",
+        "not recorded, report only",
         "clean",
     ],
 )

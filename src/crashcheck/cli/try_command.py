@@ -53,6 +53,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--amplify", action="store_true", help="as if a sync followed each call that empties or creates a file"
     )
+    parser.add_argument(
+        "--io-uring", action="store_true", help="let the command use io_uring, which is not followed: no verdict"
+    )
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
     add_format(parser, "terminal")
@@ -75,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
         _refuse_much(folder)
     faults = [parse_fault(text) for text in args.fault]
     config = override(
-        _config(folder, words, faults, exits=args.exit),
+        _config(folder, words, faults, exits=args.exit, io_uring=args.io_uring),
         model=args.model,
         amplify=args.amplify,
         budget=args.budget,
@@ -130,7 +133,7 @@ def _refuse_much(folder: Path) -> None:
             )
 
 
-def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: bool) -> Config:
+def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: bool, io_uring: bool) -> Config:
     """A configuration for one command, kept with its recordings in the user's cache."""
     from crashcheck.cache import cache_folder
     from crashcheck.checker.findings.identity import digest_of
@@ -155,6 +158,9 @@ timeout_s = 3600
 
 [pool]
 files = ["*"]
+
+[record]
+io_uring = "{"allow" if io_uring else "refuse"}"
 
 [check]
 oracle = "snapshot"

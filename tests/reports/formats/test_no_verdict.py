@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from crashcheck.checker.results import TO_SETTLE, FailOn, RunResult, StopReason
+from crashcheck.checker.results import TO_SETTLE, FailOn, NotFollowed, RunResult, StopReason
 from crashcheck.reports.formats import html, json_report, junit, markdown, sarif, terminal
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.run_view import build_view
-from support.reports.runs import ALL, UNCERTAIN, run
+from support.reports.runs import ALL, LEVEL_HASH, TRACE, UNCERTAIN, run
 
 UNPROVED = run(uncertain=(replace(UNCERTAIN, uncertain=f"it is so{TO_SETTLE}build z with crashcheck-cc"),))
 NOTHING = run(states=replace(ALL, executed=0, pruned=0), stop=StopReason.BUDGET_SECONDS)
@@ -29,7 +29,23 @@ def test_where_unproved_failures_do_not_count_or_fail_the_run_no_format_has_no_v
     assert build_view(json_report.load(json_report.render(result))) == view
 
 
-@pytest.mark.parametrize("result", [UNPROVED, NOTHING], ids=["unproved", "nothing checked"])
+UNSEEN = run(
+    trace=replace(TRACE, not_followed=tuple(NotFollowed(name, f"no {name[0]}") for name in ("ab", "ac", "b", "c")))
+)
+
+
+def test_what_was_not_recorded_is_named_with_the_way_out() -> None:
+    assert sentences.headline(UNSEEN) == (
+        "No verdict: not all changes were recorded: ab, ac, b and 1 more; "
+        "all 412 feasible crash states checked. To get a verdict: no a; no b"
+    )
+    assert build_view(UNSEEN).no_verdict == "not-recorded"
+    assert sentences.headline(run(LEVEL_HASH, trace=UNSEEN.trace)) == sentences.headline(
+        run(LEVEL_HASH)
+    )  # a bug is one anyway
+
+
+@pytest.mark.parametrize("result", [UNPROVED, NOTHING, UNSEEN], ids=["unproved", "nothing checked", "not recorded"])
 def test_each_format_has_the_same_headline(result: RunResult) -> None:
     view, headline = build_view(result), sentences.headline(result)
     assert headline.startswith("No verdict: ")
