@@ -146,7 +146,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
 
     Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-folder`, `record-failed`,
     `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`,
-    `ptrace-not-permitted`, `fault-not-met`, `strace-missing`, and those of build_runtime.
+    `ptrace-not-permitted`, `fault-not-met`, `strace-missing`, `not-followed`, and those of build_runtime.
     """
     library, why_strace = _choose_recorder(workload, runtime)
     work = folder.resolve()

@@ -119,6 +119,12 @@ def check_calls(recording: Recording, command: Sequence[str], must_update: bool)
         kinds = _kinds(data, _CALLS)
     if not must_update or kinds & _CALLS:
         return
+    if Kind.UNMODELLED in kinds:
+        raise CrashcheckError(
+            "not-followed",
+            f"{' '.join(command)} made calls that are not followed, and no other that changes {recording.pool}",
+            f"`crashcheck trace dump {recording.trace}` names them; docs/limits.md lists those that are followed.",
+        )
     setuid = [path for reason, path in read_notes(recording.trace) if reason == "setuid"]
     raise CrashcheckError(
         "nothing-persistent",

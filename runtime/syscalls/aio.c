@@ -1,4 +1,4 @@
-/* Asynchronous requests (io_submit). A write is issued when it is submitted, and has ended when the kernel says so in a ring that it shares
+/* Asynchronous requests (io_submit). A write is issued when it is submitted, and has ended when the kernel reports it in a ring that it shares
  * with the program: only syncs that begin after that cover it. A sync begins when it is submitted, and ends there likewise. The ring is read
  * before each call that is recorded: a program that knows of an end has made no call since that is not. */
 #include <fcntl.h>

@@ -108,7 +108,7 @@ static enum then unseen_enter(struct tracee *thread)
     return LEAVE;
 }
 
-/* io_uring: the kernel writes what rings in memory ask for. Programs are told that there is none, and use other calls. */
+/* io_uring: the kernel writes what rings in memory ask for. Programs find none, and use other calls. */
 static enum then uring_enter(struct tracee *thread)
 {
     struct call *call = &thread->call;

@@ -254,6 +254,17 @@ static void harmless_controls(void)
     MUST(close_range(100, 200, CLOSE_RANGE_UNSHARE));
 }
 
+/* The old way to allocate blocks. */
+static void allocates_by_ioctl(void)
+{
+    struct { /* space_resv of linux/falloc.h */
+        int16_t type, whence;
+        int64_t start, length;
+        int32_t unused[6];
+    } range = {.length = 4096};
+    MUST(ioctl(make("a"), _IOW('X', 40, range), &range)); /* FS_IOC_RESVSP */
+}
+
 int main(int count, char **words)
 {
     static const struct {
@@ -263,7 +274,8 @@ int main(int count, char **words)
                  {"first-thread-ends", first_thread_ends}, {"own-descriptors", own_descriptors}, {"another-root", another_root},
                  {"by-handle", by_handle},             {"other-descriptors", other_descriptors}, {"others-memory", others_memory},
                  {"passed-inside", passed_inside},     {"passed-outside", passed_outside},       {"unknown-call", unknown_call},
-                 {"moved-mapping", moved_mapping},     {"mounts", mounts},                       {"harmless", harmless_controls}};
+                 {"moved-mapping", moved_mapping},     {"mounts", mounts},                       {"harmless", harmless_controls},
+                 {"ioctl", allocates_by_ioctl}};
     MUST(count == 3 ? 0 : -1);
     MUST(chdir(words[1]));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -1,4 +1,4 @@
-"""What io_submit does is recorded: a write is issued when it is submitted, and ends when the kernel says so."""
+"""What io_submit does is recorded: a write is issued when it is submitted, and ends when the kernel reports it."""
 
 from __future__ import annotations
 

@@ -140,6 +140,15 @@ def test_a_descriptor_that_goes_to_a_process_outside_is_named_if_it_can_write(pr
     assert named(trace) == ["a descriptor passed to another process on a"]
 
 
+def test_a_run_whose_only_changes_are_not_followed_is_no_run_that_changed_nothing(program: str, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "a").touch()
+    with pytest.raises(CrashcheckError) as caught:
+        recorded(tmp_path / "run", program, "{pool}", "ioctl", first_image=first)
+    assert caught.value.slug == "not-followed"
+
+
 NARROW = r"""
 #include <fcntl.h>
 #include <stdio.h>
