@@ -162,3 +162,12 @@ def test_a_call_that_is_not_followed_leaves_no_verdict_although_every_byte_is_ac
         "No verdict: not all changes were recorded: fallocate that collapses or inserts a range; "
     )
     assert "To get a verdict: let the program use a call that is followed (docs/limits.md)" in printed.out
+
+
+def test_a_command_that_fails_without_io_uring_is_shown_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    needs = "import ctypes, sys; open('f', 'w').close(); sys.exit(ctypes.CDLL(None).syscall(425, 1, bytes(256)) < 0)"
+    assert main(["try", "--", sys.executable, "-c", needs]) == EXIT_FAILED
+    assert "It was refused io_uring: --io-uring permits it." in capsys.readouterr().err

@@ -112,7 +112,8 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
             f"What it did until then is done in {folder}. It ran in a copy of this folder: if it needs files of "
             "the folders above, run it in one that holds all of them, with --folder."
         )
-        return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed)
+        refused = " It was refused io_uring: --io-uring permits it." if "io_uring" in error.hint else ""
+        return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed + refused)
     if error.slug == "nothing-persistent":
         elsewhere = "Files elsewhere are not watched: name their folder with --folder."
         return CrashcheckError(error.slug, f"{command} changed nothing in {folder}.", elsewhere)
