@@ -14,6 +14,9 @@ from crashcheck.runtime.trace_format import Kind, SyncKind, WriteFlag, text_hash
 # Sync kinds that order nothing (crash-model.md, page-cache rule 2).
 _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
 
+# Events that name another one, with which something began, by its number.
+ENDS = np.array([Kind.SYNC_END, Kind.WRITE_END], dtype=np.uint8)
+
 # What open and ftruncate leave in a trace: calls after which Jiang et al. (C3, FSE 2016, 3.4) sync.
 _AMPLIFIED = np.array([Kind.TRUNCATE, Kind.NAME_CREATE], dtype=np.uint8)
 

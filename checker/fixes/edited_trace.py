@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import LINE_BYTES
+from crashcheck.analyzer.persistence.sync_intervals import ENDS
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
@@ -103,7 +104,7 @@ def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
     wide = int(since.max()) + 1
     numbers = np.concatenate([np.zeros(1, dtype=np.uint64), trace.events["seq"]])[np.cumsum(own)]
     events["seq"] = numbers * np.uint64(wide) + since.astype(np.uint64)
-    ends = np.flatnonzero(events["kind"] == Kind.SYNC_END)
+    ends = np.flatnonzero(np.isin(events["kind"], ENDS))
     theirs = own[ends]
     events["payload"][ends[theirs]] *= np.uint64(wide)
     events["payload"][ends[~theirs]] = events["seq"][ends[~theirs] - 1]

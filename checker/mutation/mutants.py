@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.persistence.sync_intervals import ENDS
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
 from crashcheck.checker.mutation.common_space import MARKS
@@ -155,8 +156,8 @@ def _moved(trace: Trace, threads: _Threads, what: What, moves: dict[int, float])
     where = np.argsort(order, kind="stable")
     events = trace.events[where]
     events["seq"] = trace.events["seq"]  # numbers in the new order
-    ends = np.flatnonzero(events["kind"] == Kind.SYNC_END)
-    begins = np.searchsorted(trace.events["seq"], events["payload"][ends])  # a sync's end names its begin by number
+    ends = np.flatnonzero(np.isin(events["kind"], ENDS))
+    begins = np.searchsorted(trace.events["seq"], events["payload"][ends])  # an end names its begin by number
     there = begins < len(events)
     now = np.empty(len(events), dtype=np.int64)
     now[where] = np.arange(len(events))

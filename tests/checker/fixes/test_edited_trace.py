@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from crashcheck.analyzer.persistence import build
-from crashcheck.analyzer.persistence.sync_intervals import find_syncs
+from crashcheck.analyzer.persistence.sync_intervals import find_syncs, write_ends
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Insertion, cost, edited
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import Kind, SyncKind
@@ -147,3 +147,14 @@ def test_an_msync_put_in_covers_all_that_it_is_for(builder: TraceBuilder) -> Non
     edit = edited(build(builder.trace(), "page-cache"), [Insertion(2, sync=SyncKind.MSYNC, synced=(2, 1))])
     (sync,) = find_syncs(edit.graph.trace)
     assert (sync.low, sync.high) == (0, 4 * 4096)
+
+
+def test_a_submitted_write_still_ends_where_it_did(builder: TraceBuilder) -> None:
+    write = builder.submit("a", 0, b"x")
+    builder.store("a", 64, 8, 1)
+    builder.ended("a", write)
+    graph = build(builder.trace(), "page-cache")
+    ((row, end),) = write_ends(graph.trace).items()
+    changed = edited(graph, [Insertion(row + 1, sync=SyncKind.FSYNC)])
+    assert write_ends(changed.graph.trace) == {int(changed.at[row]): int(changed.at[end])}
+    assert changed.at[end] == end + 2
