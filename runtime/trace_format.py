@@ -178,6 +178,11 @@ PAYLOAD_KINDS = (
 )
 
 
+class InodeFlag(IntFlag):
+    EXISTED = 1
+    DENSE = 2
+
+
 class CreateFlag(IntFlag):
     EXCLUSIVE = 1
 

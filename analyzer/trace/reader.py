@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumber_loads, units_of
 from crashcheck.analyzer.trace.chunks import corrupt, read_chunks
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.trace_format import Kind, OutputKind, Recorder, Status
+from crashcheck.runtime.trace_format import InodeFlag, Kind, OutputKind, Recorder, Status
 
 _MOST_SITES = np.uint64((1 << 32) - 1)
 _MOST_OFFSET = np.uint64(1 << 62)  # no file system has files this long
@@ -44,6 +44,7 @@ class Inode:
     existed: bool  # when recording began
     first_size: int  # bytes; 0 if it did not exist
     paths: tuple[str, ...]
+    dense: bool = False  # it was seen then that it has no hole
 
     @property
     def is_folder(self) -> bool:
@@ -251,9 +252,10 @@ def _inodes(path: Path, trace: Trace) -> dict[int, Inode]:
         number: Inode(
             number,
             int(event["aux"]),
-            bool(event["flags"] & 1),
-            int(event["offset"]) if event["flags"] & 1 else 0,
+            bool(event["flags"] & InodeFlag.EXISTED),
+            int(event["offset"]) if event["flags"] & InodeFlag.EXISTED else 0,
             tuple(paths[number]),
+            bool(event["flags"] & InodeFlag.DENSE),
         )
         for number, event in firsts.items()
     }

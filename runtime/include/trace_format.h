@@ -162,8 +162,8 @@ enum cc_event_kind {
     CC_CONTENT = 29,     /* offset; payload: the bytes */
     CC_UNMODELLED = 26,  /* a call on a pool file that the models do not know; payload: its name */
     /* Only with CC_RECORDER_SYSCALLS. Ids are inodes; the watched folder itself is the first one. */
-    CC_INODE_DEF = 30,   /* file: id; aux: its mode (type and permissions); offset: size when first seen; flags: 1 if it was there at
-                          * first; payload: its path relative to the watched folder, "" for the folder itself. What was there at first is
+    CC_INODE_DEF = 30,   /* file: id; aux: its mode (type and permissions); offset: size when first seen; flags: cc_inode_flags;
+                          * payload: its path relative to the watched folder, "" for the folder itself. What was there at first is
                           * defined once for each of its names, before any other event; what came later has the path that it came with, or
                           * "" if it has no name (O_TMPFILE) */
     /* Updates of names. file: the inode that has the name; folder: the directory; payload: struct cc_names and the names. */
@@ -230,6 +230,11 @@ enum cc_write_flags {
     CC_WRITE_DIRECT = 2,
     CC_WRITE_JOINED = 4,     /* continues with the write that this thread's last write event began */
     CC_WRITE_PENDING = 8,    /* it ends at its CC_WRITE_END, or after the trace */
+};
+
+enum cc_inode_flags {
+    CC_INODE_EXISTED = 1,    /* it was there at first */
+    CC_INODE_DENSE = 2,      /* then it was a file without a hole (SEEK_HOLE): each of its blocks is allocated and written */
 };
 
 enum cc_create_flags {

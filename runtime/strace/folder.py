@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crashcheck.runtime.strace.trace_writer import TraceWriter
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.runtime.trace_format import InodeFlag, Kind
 
 _MOST_KEPT = 256 << 20  # of a file's content, for copies; a sparse file may have any size
 _ROOT = 1
@@ -60,19 +60,19 @@ class Folder:
         """What has this name."""
         return self.inodes.get(self.entries.get((place.folder, place.name), 0))
 
-    def define(self, pid: int, mode: int, path: bytes, size: int = 0, existed: bool = False) -> Inode:
+    def define(self, pid: int, mode: int, path: bytes, size: int = 0, flags: int = 0) -> Inode:
         inode = Inode(len(self.inodes) + 1, mode, size)
         self.inodes[inode.id] = inode
         if self._copies and inode.is_file:
             inode.data = bytearray()
         first = size if inode.is_file else 0
-        self._out.event(pid, Kind.INODE_DEF, path, file=inode.id, aux=mode, flags=int(existed), offset=first)
+        self._out.event(pid, Kind.INODE_DEF, path, file=inode.id, aux=mode, flags=flags, offset=first)
         return inode
 
     def _scan(self) -> None:
         """Ids for what is in the folder at first, each directory's entries in the order of their bytes."""
         known: dict[tuple[int, int], Inode] = {}
-        self.define(0, stat.S_IFDIR | 0o755, b"", existed=True)
+        self.define(0, stat.S_IFDIR | 0o755, b"", flags=InodeFlag.EXISTED)
 
         def scan(folder: int, prefix: bytes) -> None:
             for name in sorted(os.listdir(self._first + b"/" + prefix)):
@@ -80,10 +80,15 @@ class Folder:
                 state = os.lstat(path)
                 same = known.get((state.st_dev, state.st_ino))
                 if same is None:
-                    same = self.define(0, state.st_mode, prefix + name, state.st_size, existed=True)
+                    same = self.define(0, state.st_mode, prefix + name, state.st_size, _flags(path, state))
                     known[state.st_dev, state.st_ino] = same
                 else:
-                    fields = {"file": same.id, "aux": state.st_mode, "flags": 1, "offset": state.st_size}
+                    fields = {
+                        "file": same.id,
+                        "aux": state.st_mode,
+                        "flags": int(InodeFlag.EXISTED),
+                        "offset": state.st_size,
+                    }
                     self._out.event(0, Kind.INODE_DEF, prefix + name, **fields)
                 self.entries[folder, name] = same.id
                 if stat.S_ISLNK(state.st_mode):
@@ -156,3 +161,18 @@ class Folder:
                 if above == inode.id:
                     raise ValueError(f"{os.fsdecode(place.full)} would be within itself")
                 above = self._above[above][0]
+
+
+def _flags(path: bytes, state: os.stat_result) -> InodeFlag:
+    """Of what is there at first. A file that cannot be read is taken to have holes."""
+    if not stat.S_ISREG(state.st_mode) or not state.st_size:
+        return InodeFlag.EXISTED
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return InodeFlag.EXISTED
+    try:
+        dense = os.lseek(fd, 0, os.SEEK_HOLE) >= state.st_size
+    finally:
+        os.close(fd)
+    return InodeFlag.EXISTED | InodeFlag.DENSE if dense else InodeFlag.EXISTED

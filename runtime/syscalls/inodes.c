@@ -74,7 +74,7 @@ dev_t inodes_device(void)
     return inodes[1]->device;
 }
 
-struct inode *inode_new(struct tracee *thread, const struct stat *state, bool existed, const char *path)
+struct inode *inode_new(struct tracee *thread, const struct stat *state, uint8_t flags, const char *path)
 {
     more_slots();
     uint32_t id = trace_header()->next_file;
@@ -90,7 +90,7 @@ struct inode *inode_new(struct tracee *thread, const struct stat *state, bool ex
     struct cc_event event = {.kind = CC_INODE_DEF,
                              .file = id,
                              .aux = state->st_mode,
-                             .flags = existed,
+                             .flags = flags,
                              .offset = S_ISREG(state->st_mode) ? (uint64_t)state->st_size : 0};
     trace_bytes(thread, event, NULL, 0, path, strlen(path));
     return inode;
@@ -196,6 +196,19 @@ static int by_bytes(const struct dirent **left, const struct dirent **right)
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
+/* CC_INODE_DENSE if a file has no hole. One that cannot be read is taken to have some. */
+static uint8_t dense(int folder, const char *name, const struct stat *state)
+{
+    if (!S_ISREG(state->st_mode) || state->st_size == 0)
+        return 0;
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    off_t hole = lseek(fd, 0, SEEK_HOLE);
+    close(fd);
+    return hole >= state->st_size ? CC_INODE_DENSE : 0;
+}
+
 static void scan(int fd, uint32_t folder, const char *path)
 {
     struct dirent **entries;
@@ -211,10 +224,10 @@ static void scan(int fd, uint32_t folder, const char *path)
             stpcpy(stpcpy(stpcpy(below, path), *path ? "/" : ""), name);
             struct inode *inode = inode_of(&state);
             if (!inode) {
-                inode = inode_new(NULL, &state, true, below);
+                inode = inode_new(NULL, &state, CC_INODE_EXISTED | dense(fd, name, &state), below);
             } else { /* another name of it */
                 struct cc_event again = {
-                    .kind = CC_INODE_DEF, .file = inode->id, .aux = state.st_mode, .flags = 1, .offset = (uint64_t)state.st_size};
+                    .kind = CC_INODE_DEF, .file = inode->id, .aux = state.st_mode, .flags = CC_INODE_EXISTED, .offset = (uint64_t)state.st_size};
                 trace_bytes(NULL, again, NULL, 0, below, strlen(below));
             }
             name_set(folder, name, inode->id);
@@ -239,6 +252,6 @@ void inodes_scan(int folder)
         die("the watched folder cannot be read");
     more_slots();
     more_names();
-    inode_new(NULL, &state, true, "");
+    inode_new(NULL, &state, CC_INODE_EXISTED, "");
     scan(folder, 1, "");
 }

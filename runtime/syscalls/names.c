@@ -80,7 +80,7 @@ static struct inode *arrive(struct tracee *thread, int base, const char *path, u
     struct stat state;
     if (fstatat(base, path, &state, AT_SYMLINK_NOFOLLOW) != 0)
         return NULL;
-    struct inode *inode = inode_new(thread, &state, false, inode_path(folder, name));
+    struct inode *inode = inode_new(thread, &state, 0, inode_path(folder, name));
     if (!S_ISREG(state.st_mode) && !S_ISDIR(state.st_mode))
         return inode;
     int fd = openat(base, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -161,10 +161,10 @@ static void created(struct tracee *thread, const struct stat *state)
     if (!folder || strlen(name) > NAME_MAX)
         return;
     if ((thread->call.flags & O_TMPFILE) == O_TMPFILE) {
-        inode_new(thread, state, false, "");
+        inode_new(thread, state, 0, "");
         return;
     }
-    struct inode *inode = inode_new(thread, state, false, inode_path(folder->id, name));
+    struct inode *inode = inode_new(thread, state, 0, inode_path(folder->id, name));
     struct cc_event event = {.kind = CC_NAME_CREATE, .file = inode->id, .folder = folder->id};
     event.flags = thread->call.flags & O_EXCL ? CC_CREATE_EXCLUSIVE : 0;
     name_event(thread, event, name, (struct cc_names){0}, "");
@@ -227,7 +227,7 @@ static void make_leave(struct tracee *thread)
         target[length > 0 ? length : 0] = '\0';
     }
     const char *name = call->to.name;
-    struct inode *inode = inode_new(thread, &state, false, inode_path(call->to.folder, name));
+    struct inode *inode = inode_new(thread, &state, 0, inode_path(call->to.folder, name));
     named(thread, birth(state.st_mode), inode->id, call->to.folder, name, target);
     name_set(call->to.folder, name, inode->id);
 }

@@ -335,14 +335,16 @@ class CallsBuilder(TraceBuilder):
             if name.endswith("/"):
                 self.inode(name.rstrip("/"), _FOLDER, existed=True)
             else:
-                self.inode(name, _FILE, existed=True, size=len(content or b""))
+                self.inode(name, _FILE, existed=True, size=len(content or b""), dense=True)
 
-    def inode(self, path: str, mode: int, existed: bool = False, size: int = 0, named: bool = True) -> int:
+    def inode(
+        self, path: str, mode: int, existed: bool = False, size: int = 0, named: bool = True, dense: bool = False
+    ) -> int:
         """Defines one, which `path` finds from then on. `named` off: it has no name in the trace (O_TMPFILE)."""
         number = self._inodes = getattr(self, "_inodes", 0) + 1
         self.files[path] = number
         data = os.fsencode(path) if named else b""
-        self._record(Kind.INODE_DEF, file=number, aux=mode, offset=size, flags=int(existed), data=data)
+        self._record(Kind.INODE_DEF, file=number, aux=mode, offset=size, flags=existed + 2 * dense, data=data)
         return number
 
     def open(self, path: str, mode: int = _FILE, exclusive: bool = False) -> int:

@@ -65,7 +65,7 @@ struct inode {
 void inodes_scan(int folder);                                   /* ids for all that is in the watched folder */
 struct inode *inode_of(const struct stat *state);               /* NULL: not watched */
 struct inode *inode_at(uint32_t id);
-struct inode *inode_new(struct tracee *thread, const struct stat *state, bool existed, const char *path);
+struct inode *inode_new(struct tracee *thread, const struct stat *state, uint8_t flags, const char *path);
 const char *inode_path(uint32_t folder, const char *name);      /* relative to the watched folder; in a static buffer */
 const char *inode_shown(const struct inode *inode);             /* its latest path; "." is the folder, "" has no name */
 uint32_t name_get(uint32_t folder, const char *name);           /* 0: none */

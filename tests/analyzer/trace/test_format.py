@@ -38,6 +38,7 @@ ENUMS: dict[str, tuple[type[IntEnum] | type[IntFlag], str]] = {
     "cc_store_flags": (fmt.StoreFlag, "CC_STORE_"),
     "cc_output_kind": (fmt.OutputKind, "CC_OUTPUT_"),
     "cc_write_flags": (fmt.WriteFlag, "CC_WRITE_"),
+    "cc_inode_flags": (fmt.InodeFlag, "CC_INODE_"),
     "cc_flush_kind": (fmt.FlushKind, "CC_"),
     "cc_fence_kind": (fmt.FenceKind, "CC_"),
     "cc_sync_kind": (fmt.SyncKind, "CC_"),

@@ -107,6 +107,31 @@ def test_a_creation_shows_whether_its_name_had_to_be_new(tmp_path: Path) -> None
     assert created["flags"].tolist() == [CreateFlag.EXCLUSIVE, 0]
 
 
+@pytest.mark.parametrize("recorder", ["syscalls", "strace"])
+def test_a_file_is_dense_if_it_has_no_hole_and_no_block_that_was_only_allocated(recorder: str, tmp_path: Path) -> None:
+    if recorder == "strace" and not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    first = tmp_path / "first"
+    (first / "d").mkdir(parents=True)
+    (first / "d" / "whole").write_bytes(b"o" * 5000)
+    (first / "empty").write_bytes(b"")
+    with (first / "hole").open("wb") as file:
+        file.write(b"o" * 4096)
+        file.truncate(1 << 20)
+    with (first / "allocated").open("wb") as file:
+        file.write(b"o" * 4096)
+        os.posix_fallocate(file.fileno(), 0, 8192)
+    workload = Workload(["/bin/sh", "-c", "echo > {pool}/new"], ["*"], recorder=recorder, first_image=first)
+    trace = read(record(workload, tmp_path / "run").trace)
+    assert {inode.paths[0]: inode.dense for inode in trace.inodes.values() if inode.is_file} == {
+        "d/whole": True,
+        "empty": False,
+        "hole": False,
+        "allocated": False,
+        "new": False,
+    }
+
+
 def test_a_file_without_a_name_gets_one(part: Part) -> None:
     trace, _ = part("unnamed")
     (event,) = calls.name_events(trace)
