@@ -4,9 +4,10 @@ Names and sizes persist through one journal, in one order for the whole file sys
 docs/file-systems.md. Sources: Bornholt et al., ASPLOS 2016 (Ferrite); Pillai et al., OSDI 2014 (ALICE); fs/ext4 of
 Linux; and what was seen on real kernels.
 
-The journal is one granule. A name, and a size that a call sets, has its place in its order (rules 1, 2). The size
-that a write beyond the end leaves joins it when blocks are allocated, at any later time: it needs the changes before
-it, and no later one needs it.
+The journal is one granule. A name, and a size that a call sets, has its place in its order (rules 1, 2), and so has
+the size that a write leaves inside a block that is written (written_blocks.py). The size that another write beyond the
+end leaves joins it when blocks are allocated, at any later time: it needs the changes before it, and no later one
+needs it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.filesystem.updates import Updates, covered_from, journal_syncs, updates_of
+from crashcheck.analyzer.persistence.filesystem.written_blocks import with_sizes_at_writes, zeros_first
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE_AFTER, SIZE, Ints
 from crashcheck.analyzer.trace.reader import Trace
@@ -22,7 +24,8 @@ from crashcheck.analyzer.trace.reader import Trace
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The ext4 persistence graph of a trace of system calls."""
-    return journaled("ext4", updates_of(trace, options, replacing=True), options)
+    updates = with_sizes_at_writes(updates_of(trace, options, replacing=True))
+    return journaled("ext4", updates, options).with_order(zeros_first(updates))
 
 
 def journaled(model: str, updates: Updates, options: Options) -> PersistenceGraph:

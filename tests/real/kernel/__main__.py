@@ -19,6 +19,7 @@ from kernel.comparison import (
     MOUNTS,
     OLD_BYTES,
     SEEN_ELSEWHERE,
+    TWO_STEPS,
     ZEROS,
     Comparison,
     compare,
@@ -51,6 +52,8 @@ _SOURCES = {
     OLD_BYTES: "Documentation/admin-guide/ext4.rst on `data=writeback` (rule 8)",
     IN_PART: "punching and zeroing free one extent after the other, each in a transaction that may be the last "
     "(`ext4_ext_remove_space`, fs/ext4/extents.c); here the file has one extent (rule 1)",
+    TWO_STEPS: "the size is set in one transaction (`ext4_setattr`), and the block that it ends in is zeroed in that "
+    "or the next one (`ext4_truncate`, fs/ext4/inode.c; rule 1)",
 }
 
 
@@ -117,6 +120,7 @@ def states(one: Comparison) -> Iterator[str]:
     for program in one.programs:
         yield f"  {program.litmus.name}, rule {program.litmus.rule}, {program.images:,} images"
         yield from (f"    forbidden: {state}" for state in program.forbidden)
+        yield from (f"    known to be missing: {state}" for state in program.missing)
         yield from (f"    seen: {state}" for state in sorted(program.seen) if state in program.allowed)
         yield from (f"    not seen: {state} ({kept_by(program.litmus, one.model, state)})" for state in program.unseen)
 

@@ -1,0 +1,128 @@
+"""Blocks of files that a trace proves to be allocated and written, and what ext4 does at once in such a block.
+
+A block is proven where the file was there at first without a hole, or where a sync covered data in it, and nothing
+removed it since. In other blocks the size or the data may wait for write-back, so nothing more is known of them.
+
+1. A write that ends in such a block sets the size on the disk itself, so the size joins the journal at the write
+   (ext4_da_write_end, fs/ext4/inode.c). A write that ends in a later block does not: kernels with large folios leave
+   the whole size to write-back.
+2. A call that zeroes a part of such a block, as a truncation does, adds the block to the running transaction
+   (__ext4_block_zero_page_range, ext4_jbd2_inode_add_write, data=ordered): what it holds then persists before that
+   transaction. The size of the truncation itself may be in an earlier one (ext4_setattr, ext4_truncate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.filesystem.updates import Updates
+from crashcheck.analyzer.persistence.graph import NEVER
+from crashcheck.analyzer.persistence.pieces import DATA, PAGE_BYTES, SIZE
+from crashcheck.analyzer.trace.calls import Allocate, allocations
+from crashcheck.runtime.trace_format import Kind
+
+
+def with_sizes_at_writes(updates: Updates) -> Updates:
+    """The updates, in which `grows` leaves out the sizes that join the journal at the write."""
+    grows = updates.grows.copy()
+    grows[_Proof(updates).joined] = False
+    return replace(updates, grows=grows)
+
+
+def zeros_first(updates: Updates) -> Iterator[tuple[int, int]]:
+    """(zeros of a part of a block, each change of the journal that a later call makes, up to the next in its order)."""
+    pieces, granule = updates.pieces, updates.granule
+    zeroed = set(_Proof(updates).zeroed)
+    latest: dict[int, int] = {}  # by granule: the last zeros of earlier calls
+    own: dict[int, int] = {}  # the same, of the call itself, which need not precede it
+    event = -1
+    for row in np.flatnonzero((pieces.kind != DATA) | np.isin(np.arange(len(pieces)), list(zeroed))).tolist():
+        if pieces.event[row] != event:
+            event = int(pieces.event[row])
+            latest, own = latest | own, {}
+        if row in zeroed:
+            own[int(granule[row])] = row
+            continue
+        yield from ((zeros, row) for zeros in latest.values())
+        if not updates.grows[row]:
+            latest = {}
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """Blocks of one file: those below `first` are as they were at first, if `since` has no other word of them."""
+
+    first: int
+    since: dict[int, int] = field(default_factory=dict)  # from which event each is written; NEVER: it was removed
+
+    def written(self, block: int, event: int) -> bool:
+        return self.since[block] <= event if block in self.since else block < self.first
+
+    def hold(self, block: int, durable_from: int) -> None:
+        if block in self.since or block >= self.first:
+            self.since[block] = min(self.since.get(block, NEVER), durable_from)
+
+    def cut(self, blocks: int) -> None:
+        self.first = min(self.first, blocks)
+        self.since = {block: event for block, event in self.since.items() if block < blocks}
+
+
+class _Proof:
+    """One pass over the updates of files in which something depends on it."""
+
+    def __init__(self, updates: Updates) -> None:
+        self._updates = updates
+        self._events = updates.trace.events
+        self._blocks: dict[int, _Blocks] = {}
+        self.joined: list[int] = []  # sizes, rule 1
+        self.zeroed: list[int] = []  # data, rule 2
+        pieces = updates.pieces
+        kinds = self._events["kind"][pieces.source]
+        zeros = (pieces.kind == DATA) & np.isin(kinds, np.array([Kind.TRUNCATE, Kind.ALLOCATE], dtype=np.uint8))
+        asked = zeros | (updates.grows & (pieces.old_size % PAGE_BYTES > 0))
+        moved = [call.inode for call in allocations(updates.trace) if call.mode & _MOVES]
+        files = np.setdiff1d(pieces.file[asked], np.array(moved, dtype=np.int64))
+        content = np.isin(kinds, np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8))
+        for row in np.flatnonzero(np.isin(pieces.file, files)).tolist():
+            if pieces.kind[row] == SIZE:
+                self._size(row)
+            elif zeros[row]:
+                self._zeros(row)
+            elif pieces.kind[row] == DATA and content[row]:
+                self._of(row).hold(int(pieces.offset[row]) // PAGE_BYTES, int(updates.durable_from[row]))
+
+    def _of(self, row: int) -> _Blocks:
+        file = int(self._updates.pieces.file[row])
+        if file not in self._blocks:
+            inode = self._updates.trace.inodes[file]
+            self._blocks[file] = _Blocks(-(-inode.first_size // PAGE_BYTES) if inode.dense else 0)
+        return self._blocks[file]
+
+    def _size(self, row: int) -> None:
+        pieces = self._updates.pieces
+        old, new, event = int(pieces.old_size[row]), int(pieces.offset[row]), int(pieces.event[row])
+        if new < old:
+            self._of(row).cut(-(-new // PAGE_BYTES))
+        elif self._updates.grows[row] and old % PAGE_BYTES:
+            written, block = self._events[event], old // PAGE_BYTES
+            end = int(written["offset"]) + int(written["size"])
+            if end <= (block + 1) * PAGE_BYTES and self._of(row).written(block, event):
+                self.joined.append(row)
+
+    def _zeros(self, row: int) -> None:
+        pieces = self._updates.pieces
+        event, block = int(pieces.event[row]), int(pieces.offset[row]) // PAGE_BYTES
+        call = self._events[int(pieces.source[row])]
+        if int(call["kind"]) == Kind.ALLOCATE:
+            low, size = int(call["offset"]), int(call["payload"])
+            if low <= block * PAGE_BYTES and (block + 1) * PAGE_BYTES <= low + size:
+                self._of(row).since[block] = NEVER
+                return
+        if self._of(row).written(block, event):
+            self.zeroed.append(row)
+
+
+_MOVES = Allocate.COLLAPSE_RANGE | Allocate.INSERT_RANGE
