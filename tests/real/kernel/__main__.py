@@ -112,6 +112,12 @@ def page(done: Sequence[Comparison]) -> Iterator[str]:
     for reason in dict.fromkeys([*_SOURCES, *(reason for of in reasons for reason in of)]):
         counts = [str(of[reason]) for of in reasons]
         yield f"| {reason} | {' | '.join(counts)} | {_SOURCES.get(reason, 'docs/file-systems.md')} |"
+    yield "\nStates that a model lacks, although the kernel leaves them (crashes that are missed):\n"
+    yield "| model | litmus test | state | seen here |"
+    yield "| --- | --- | --- | --- |"
+    for each in (program for one in done for program in one.programs):
+        for state in each.missing:
+            yield f"| `{each.model}` | {each.litmus.name} | `{state}` | {'yes' if each.seen[state] else 'no'} |"
 
 
 def states(one: Comparison) -> Iterator[str]:

@@ -347,6 +347,7 @@ def an_append_inside_a_block_that_was_synced_joins_the_journal_too(t: CallsBuild
     "2",
     {},
     _APPENDED,
+    ("f=E", "f=0", "f=00", "f=o", "f=o0", "f=on", "f=E m=E", "f=00 m=E", "f=o0 m=E", "f=on m=E"),
     ("f=E", "f=o", "f=o0", "f=on", "f=E m=E", "f=o0 m=E", "f=on m=E"),
     since=1,
 )
@@ -454,3 +455,56 @@ def a_later_name_survives_only_with_a_range_zeroed_inside_a_block(t: CallsBuilde
     t.write("f", 0, N2[:B])
     t.allocate("f", 100, 100, 0x11)
     t.open("m")
+
+
+@litmus(
+    "2",
+    {"f": ONE},
+    {"n": N2[:B], **_APPENDED},
+    ("f=on g=n", "f=o0 g=n"),
+    never={EXT4: lambda s: s not in ("f=on g=n", "f=o0 g=n")},
+    since=1,
+)
+def a_sync_of_another_file_covers_the_size_of_an_append_inside_a_block_not_its_bytes(t: CallsBuilder) -> None:
+    t.append("f", 100, b"n" * 100)
+    t.open("g")
+    t.write("g", 0, N2[:B])
+    t.fsync("g")
+    done(t)
+
+
+@litmus(
+    "2",
+    {"f": O1},
+    {"o": O1, "n": N2[:B], "nn": N2, "on": O1 + N2[:B]},
+    ("f=o", "f=n", "f=on", "f=nn"),
+)
+def an_overwrite_survives_without_an_append_before_it(t: CallsBuilder) -> None:
+    t.append("f", B, N2[:B])
+    t.write("f", 0, N2[:B])
+
+
+@litmus(
+    "4",
+    {"f": O1, "t": b"t"},
+    {"o": O1, "n": N2[:B], "t": b"t"},
+    ("f=n t=t", "f=n g=t"),
+    never={EXT4: lambda s: "f=n" not in s},
+    since=1,
+)
+def an_overwrite_that_was_synced_survives_without_a_rename_before_it(t: CallsBuilder) -> None:
+    t.move("t", "g")
+    t.write("f", 0, N2[:B])
+    t.fdatasync("f")
+    done(t)
+
+
+@litmus(
+    "2",
+    {"f": O1, "w": O1},
+    {"o": O1, "n": N2[:B]},
+    ("f=o w=o", "f=n w=o", "f=n w=E", "f=o w=E"),
+)
+def a_log_is_cut_without_the_overwrite_that_it_held(t: CallsBuilder) -> None:
+    t.write("f", 0, N2[:B])
+    t.truncate("w", 0)
