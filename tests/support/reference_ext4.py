@@ -267,7 +267,7 @@ class Run:
                 names = {other: of for other, of in names.items() if not file or of != file} | {name: file or name}
         room = bytearray((self.first or b"").ljust(10 * B, b"\0"))
         end = len(self.first or b"")
-        # within one step a size comes before its data, also where it cuts
+        # within one step a size precedes its data, also where it cuts
         for _, _, change in sorted([*((s.at, 0, s) for s in sizes), *kept], key=lambda each: each[:2]):  # type: ignore[attr-defined]
             if isinstance(change, Size):
                 if change.new < change.old:

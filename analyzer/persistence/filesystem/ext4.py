@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.filesystem.updates import Updates, covered_from, journal_syncs, updates_of
-from crashcheck.analyzer.persistence.filesystem.written_blocks import with_sizes_at_writes, zeros_first
+from crashcheck.analyzer.persistence.filesystem.written_blocks import at_once
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE_AFTER, SIZE, Ints
 from crashcheck.analyzer.trace.reader import Trace
@@ -24,8 +24,8 @@ from crashcheck.analyzer.trace.reader import Trace
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The ext4 persistence graph of a trace of system calls."""
-    updates = with_sizes_at_writes(updates_of(trace, options, replacing=True))
-    return journaled("ext4", updates, options).with_order(zeros_first(updates))
+    updates, zeros_first = at_once(updates_of(trace, options, replacing=True))
+    return journaled("ext4", updates, options).with_order(zeros_first)
 
 
 def journaled(model: str, updates: Updates, options: Options) -> PersistenceGraph:

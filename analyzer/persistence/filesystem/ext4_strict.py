@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from crashcheck.analyzer.persistence.filesystem.ext4 import journaled
 from crashcheck.analyzer.persistence.filesystem.updates import Updates, updates_of
-from crashcheck.analyzer.persistence.filesystem.written_blocks import with_sizes_at_writes, zeros_first
+from crashcheck.analyzer.persistence.filesystem.written_blocks import at_once
 from crashcheck.analyzer.persistence.graph import Options, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, PAGE_BYTES, SIZE
 from crashcheck.analyzer.trace.reader import Trace
@@ -19,8 +19,8 @@ from crashcheck.analyzer.trace.reader import Trace
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The ext4-strict persistence graph of a trace of system calls."""
-    updates = with_sizes_at_writes(updates_of(trace, options, replacing=True, by_block=True))
-    return journaled("ext4-strict", updates, options).with_order([*data_first(updates), *zeros_first(updates)])
+    updates, zeros_first = at_once(updates_of(trace, options, replacing=True, by_block=True))
+    return journaled("ext4-strict", updates, options).with_order([*data_first(updates), *zeros_first])
 
 
 def data_first(updates: Updates, *, appended: bool = False) -> Iterator[tuple[int, int]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from crashcheck.analyzer.persistence.filesystem.ext4 import journaled
 from crashcheck.analyzer.persistence.filesystem.updates import updates_of
-from crashcheck.analyzer.persistence.filesystem.written_blocks import with_sizes_at_writes
+from crashcheck.analyzer.persistence.filesystem.written_blocks import at_once
 from crashcheck.analyzer.persistence.graph import Options, PersistenceGraph
 from crashcheck.analyzer.trace.reader import Trace
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
     """The ext4-writeback persistence graph of a trace of system calls."""
-    updates = with_sizes_at_writes(updates_of(trace, options, replacing=True, stale=True))
+    updates, _ = at_once(updates_of(trace, options, replacing=True, stale=True))
     return journaled("ext4-writeback", updates, options)

@@ -25,17 +25,18 @@ from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.runtime.trace_format import Kind
 
 
-def with_sizes_at_writes(updates: Updates) -> Updates:
-    """The updates, in which `grows` leaves out the sizes that join the journal at the write."""
+def at_once(updates: Updates) -> tuple[Updates, Iterator[tuple[int, int]]]:
+    """The updates, whose `grows` leaves out the sizes of rule 1, and what rule 2 orders."""
+    proof = _Proof(updates)
     grows = updates.grows.copy()
-    grows[_Proof(updates).joined] = False
-    return replace(updates, grows=grows)
+    grows[proof.joined] = False
+    joined = replace(updates, grows=grows)
+    return joined, _zeros_first(joined, set(proof.zeroed))
 
 
-def zeros_first(updates: Updates) -> Iterator[tuple[int, int]]:
+def _zeros_first(updates: Updates, zeroed: set[int]) -> Iterator[tuple[int, int]]:
     """(zeros of a part of a block, each change of the journal that a later call makes, up to the next in its order)."""
     pieces, granule = updates.pieces, updates.granule
-    zeroed = set(_Proof(updates).zeroed)
     latest: dict[int, int] = {}  # by granule: the last zeros of earlier calls
     own: dict[int, int] = {}  # the same, of the call itself, which need not precede it
     event = -1
