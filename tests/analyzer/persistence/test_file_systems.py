@@ -101,6 +101,26 @@ def in_a_directory_that_was_synced_before(t: CallsBuilder) -> None:
     done(t)
 
 
+def three_short_appends_and_a_name(t: CallsBuilder) -> None:
+    for at in range(3):
+        t.append("f", 1 + at, b"n")
+    t.open("m")
+
+
+def into_a_reserved_block(t: CallsBuilder) -> None:
+    t.open("f")
+    t.allocate("f", 0, 8 * B, 1)
+    t.append("f", 0, b"o")
+    t.fdatasync("f")
+    done(t)
+    three_short_appends_and_a_name(t)
+
+
+def across_the_end_of_a_block(t: CallsBuilder) -> None:
+    t.append("f", 1, b"n" * B)
+    t.open("m")
+
+
 def one_byte_of_a_new_block(t: CallsBuilder) -> None:
     t.append("f", B, b"n")
 
@@ -123,11 +143,35 @@ def cut_and_written(t: CallsBuilder) -> None:
     t.write("f", 0, N1)
 
 
+# Each size with as many of the bytes; the name only with the last size.
+SHORT_APPENDS: list[Folder] = [
+    {"f": b"o" + (b"n" * kept).ljust(size, b"\0"), **name}
+    for size in range(4)
+    for kept in range(size + 1)
+    for name in ([{}, {"m": b""}] if size == 3 else [{}])
+]
+
+
 @pytest.mark.parametrize(
     ("model", "tear", "first", "program", "since", "expected"),
     [
         ("btrfs", 0, {}, in_a_new_directory, 1, [{"d": None, "d/g": b""}]),
         ("btrfs", 0, {}, in_a_directory_that_was_synced_before, 1, [{"g": b""}]),
+        ("ext4", 0, {"f": b"o"}, three_short_appends_and_a_name, 0, SHORT_APPENDS),
+        ("ext4-strict", 0, {"f": b"o"}, three_short_appends_and_a_name, 0, SHORT_APPENDS),
+        ("ext4", 0, {}, into_a_reserved_block, 1, SHORT_APPENDS),
+        (
+            "ext4-strict",
+            0,
+            {"f": b"o"},
+            across_the_end_of_a_block,
+            0,
+            [
+                {"f": f, **m}
+                for m in ({}, {"m": b""})
+                for f in (b"o", *(b"o" + x for x in (bytes(B - 1), b"n" * (B - 1), bytes(B - 1) + b"n", b"n" * B)))
+            ],
+        ),
         ("ext4", 0, {"f": O1}, renamed, 0, [{"f": O1}, {"g": O1}]),
         ("ext4", 0, {}, in_a_new_directory, 1, [{"d": None, "d/g": b""}]),
         (

@@ -110,7 +110,8 @@ def _lines(run: Run, number: int, choose: random.Random) -> list[str]:
             first.mkdir(path)
         else:
             first.open(path)
-            first.write(path, 0, content)
+            if content:
+                first.write(path, 0, content)
     busy = number % 3 == 2  # another process commits the journal all the time
     between = _quiet if number == 0 else _driven
     out = [f"mkdir {ROOT}/{run.folder}", f"cd {ROOT}/{run.folder}", *first.lines, "sync", f"mark begin-{run.folder}"]
