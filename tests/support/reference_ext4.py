@@ -147,6 +147,10 @@ class Run:
     def _cut(self, at: int, halves: int) -> None:
         new = halves * H
         if new == self.size:
+            last = self.sizes[-1] if self.sizes else None
+            if last is not None and (last.waits or self.program[last.at][0] == "append"):
+                self.journal.append((at, "size", Size(at, new, new, False)))
+                self.sizes.append(Size(at, new, new, False))
             return
         if new < self.size:
             for block in range(-(-new // B), 99):

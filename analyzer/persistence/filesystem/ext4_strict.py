@@ -15,6 +15,7 @@ from crashcheck.analyzer.persistence.filesystem.written_blocks import at_once
 from crashcheck.analyzer.persistence.graph import Options, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, PAGE_BYTES, SIZE
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.runtime.trace_format import Kind
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
@@ -28,7 +29,7 @@ def data_first(updates: Updates, *, appended: bool = False) -> Iterator[tuple[in
 
     `appended`: those inside the last block, too, and before a size the earlier ones of its file.
     """
-    pieces = updates.pieces
+    pieces, kinds = updates.pieces, updates.trace.events["kind"]
     latest: dict[tuple[int, int], int] = {}  # of each file and granule, the last data so far
     grown: dict[int, int] = {}  # of each file, the last size that a write left
     for row in range(len(pieces)):
@@ -42,7 +43,9 @@ def data_first(updates: Updates, *, appended: bool = False) -> Iterator[tuple[in
             grown[file] = row
             if appended or old <= block * PAGE_BYTES:
                 yield from ((latest[key], row) for key in _granules(updates, file, block) if key in latest)
-        elif pieces.kind[row] == SIZE and offset == int(pieces.old_size[row]):  # of a rename over a file
+        elif pieces.kind[row] == SIZE and offset == int(pieces.old_size[row]):
+            if kinds[pieces.event[row]] == Kind.TRUNCATE and not appended:
+                continue  # ext4 sets the size alone, and a rename over a file, or xfs, writes the data first
             yield from ((data, row) for (of, _), data in latest.items() if of == file)
 
 

@@ -70,7 +70,8 @@ def updates_of(
 ) -> Updates:
     """All updates. `split`: a change of several entries of directories is a piece for each of them.
 
-    `replacing`: a rename over a file includes the size of what it renames (rule 5). `by_block`: a size that a write
+    `replacing`: a rename over a file includes the size of what it renames (rule 5), and a truncation to the size that a
+    file has sets it. `by_block`: a size that a write
     leaves is a piece for each block, after the data of its call. `stale`: a new block may hold what the disk
     held there.
     """
@@ -87,7 +88,7 @@ def updates_of(
     zeros = [row for allocate in allocations(trace) for row in _zeroed(allocate, granule_bytes)]
     brought, contents = _brought(trace, granule_bytes)
     if replacing:
-        rows += _allocated(calls, pieces)
+        rows += [*_allocated(calls, pieces), *_cut_to_its_size(trace, pieces)]
     if by_block:
         keep, steps = _steps_by_block(trace, pieces)
         pieces, fresh = pieces.only(keep), fresh[keep]
@@ -190,6 +191,18 @@ def _allocated(calls: list[NameUpdate], pieces: Pieces) -> Iterator[Extra]:
             if len(mine):
                 size = int(pieces.offset[mine[-1]])
                 yield Extra(call.event, call.inode, SIZE, size, 0, size)
+
+
+def _cut_to_its_size(trace: Trace, pieces: Pieces) -> Iterator[Extra]:
+    """A truncation to the size that a write left sets it on the disk at once (ext4_ext_truncate; xfs_setattr_size)."""
+    steps = np.flatnonzero(pieces.kind == SIZE)
+    kinds = trace.events["kind"]
+    for event in np.setdiff1d(np.flatnonzero(kinds == Kind.TRUNCATE), pieces.event[steps]).tolist():
+        file = int(trace.events["file"][event])
+        mine = steps[(pieces.file[steps] == file) & (pieces.event[steps] < event)]
+        if len(mine) and kinds[pieces.event[mine[-1]]] == Kind.WRITE:
+            size = int(pieces.offset[mine[-1]])
+            yield Extra(event, file, SIZE, size, 0, size)
 
 
 def _steps_by_block(trace: Trace, pieces: Pieces) -> tuple[NDArray[np.bool_], list[Extra]]:

@@ -116,6 +116,12 @@ def into_a_reserved_block(t: CallsBuilder) -> None:
     three_short_appends_and_a_name(t)
 
 
+def cut_to_the_size_that_it_has(t: CallsBuilder) -> None:
+    t.append("f", 0, b"n")
+    t.truncate("f", 1)
+    t.open("m")
+
+
 def across_the_end_of_a_block(t: CallsBuilder) -> None:
     t.append("f", 1, b"n" * B)
     t.open("m")
@@ -143,6 +149,7 @@ def cut_and_written(t: CallsBuilder) -> None:
     t.write("f", 0, N1)
 
 
+NONE_OR_M: tuple[Folder, ...] = ({}, {"m": b""})
 # Each size with as many of the bytes; the name only with the last size.
 SHORT_APPENDS: list[Folder] = [
     {"f": b"o" + (b"n" * kept).ljust(size, b"\0"), **name}
@@ -160,6 +167,17 @@ SHORT_APPENDS: list[Folder] = [
         ("ext4", 0, {"f": b"o"}, three_short_appends_and_a_name, 0, SHORT_APPENDS),
         ("ext4-strict", 0, {"f": b"o"}, three_short_appends_and_a_name, 0, SHORT_APPENDS),
         ("ext4", 0, {}, into_a_reserved_block, 1, SHORT_APPENDS),
+        *(
+            (
+                model,
+                0,
+                {"f": b""},
+                cut_to_the_size_that_it_has,
+                0,
+                [{"f": b""}, *({"f": f, **m} for f in (b"\0", b"n") for m in NONE_OR_M)],
+            )
+            for model in ("ext4", "ext4-strict")
+        ),
         (
             "ext4-strict",
             0,
