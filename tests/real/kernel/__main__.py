@@ -42,7 +42,7 @@ allow the others. `make validate-ext4` prints each state, and writes this page w
 """
 # Why a model allows a state that no run showed (`kept_by`), with the rules of docs/file-systems.md.
 _SOURCES = {
-    SEEN_ELSEWHERE: "the same method on kernels 6.12 and 6.18; the litmus test lists it",
+    SEEN_ELSEWHERE: "the same method on kernels 6.12 and 6.18, or with more schedules; the litmus test lists it",
     ZEROS: "a size may persist before the data, whose blocks are unwritten extents until then "
     "(`ext4_convert_unwritten_extents`, fs/ext4/extents.c), or holes (rules 2, 3)",
     BLOCK_BOUNDARY: "write-back maps a range in parts, and sets the size for each (`mpage_map_and_submit_extent`, "

@@ -116,7 +116,7 @@ def kept_by(litmus: Litmus, model: str, state: str) -> str:
     if litmus.rule == "1":
         return IN_PART
     contents = [part.partition("=")[2] for part in state.split()]
-    if any(part == "0" or part.endswith("*0") for content in contents for part in content.split("+")):
+    if any(part in ("0", "00") or part.endswith("*0") for content in contents for part in content.split("+")):
         return ZEROS
     if any("*" in content for content in contents):
         return BLOCK_BOUNDARY
