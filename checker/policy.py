@@ -196,8 +196,8 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def counts(finding: Finding) -> bool:
-    """Whether a finding is neither known nor suppressed, nor one that the base of the change has or may have."""
-    return finding.new and not finding.suppressed and finding.compared in ("", "introduced")
+    """Whether a finding is neither known nor suppressed, nor one that the base of the change has."""
+    return finding.new and not finding.suppressed and finding.compared != "existing"
 
 
 def checked_nothing(result: RunResult) -> bool:

@@ -419,7 +419,8 @@ class Earlier:
     id: str
     kind: Kind
     message: str
-    fate: Annotated[str, Meta(pattern="^(fixed|not-seen)$")]  # fixed: its failing state was run again and passed
+    fate: Annotated[str, Meta(pattern="^(fixed|not-seen)$")]  # fixed: its failing states pass, or no crash leaves them
+    executed: Count = 0  # its states that were run again; fixed without one: no crash can leave them any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,19 @@ number among equal ones there, and which part of its store it is.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
-from crashcheck.checker.findings.identity import Identities
+from crashcheck.checker.findings.identity import PLACE_PARTS, Identities
 from crashcheck.checker.results import Finding, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 
+_TEXT = 3  # in a place: its source line
 MOST_POINTS = 8  # of one operation, at which the counterpart is tried
 
-Signature = tuple[object, ...]
+Place = tuple[str, ...]
+Signature = tuple[Place, int, int, int]  # place, operations acknowledged, number among equal ones there, part
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,12 @@ class Signed:
         self._identities = Identities(subject)
         self._of: dict[int, Signature] = {}
         self._piece: dict[Signature, int] = {}
-        places: dict[tuple[int, int], tuple[str, ...]] = {}
-        seen: Counter[Signature] = Counter()
+        self._places: set[Place] = set()
+        self._moved: dict[Signed, dict[Place, Place]] = {}  # by the other recording
+        places: dict[tuple[int, int], Place] = {}
+        seen: Counter[tuple[Place, int]] = Counter()
         events, graph = subject.trace.events, subject.graph
-        last: tuple[int, Signature] = (-1, ())
+        last: tuple[int, tuple[Place, int, int]] = (-1, ((), 0, 0))
         part = 0
         for piece, event in enumerate(graph.event.tolist()):
             if event != last[0]:
@@ -48,10 +53,11 @@ class Signed:
                 place = places.get(call)
                 if place is None or place[0] == "offset":
                     place = places[call] = self._identities.stable_place(piece)
+                    self._places.add(place)
                 which = (place, int(subject.space.points.acked[subject.point_at(event)]))
                 last, part = (event, (*which, seen[which])), 0
                 seen[which] += 1
-            signature = (*last[1], part)
+            signature: Signature = (*last[1], part)
             part += 1
             self._of[piece] = signature
             self._piece[signature] = piece
@@ -60,9 +66,33 @@ class Signed:
         """The signature of a piece; of an extension's part, that of the whole."""
         return self._of[self.subject.graph.whole(piece)[0]]
 
-    def piece(self, signature: Signature) -> int | None:
-        """The piece of a signature, if this recording has it."""
-        return self._piece.get(signature)
+    def counterpart_in(self, other: Signed, piece: int) -> int | None:
+        """The piece of another recording that is the same update, if that has it."""
+        place, acked, number, part = self.of(piece)
+        if other not in self._moved:
+            self._moved[other] = _moved(self._places, other._places)
+        return other._piece.get((self._moved[other].get(place, place), acked, number, part))
+
+
+def _moved(ours: Set[Place], theirs: Set[Place]) -> dict[Place, Place]:
+    """Places of one recording that the other has under another file name or function: what is equal, and unique."""
+    found: dict[Place, Place] = {}
+    for part in (slice(1, None), slice(2, None)):  # without the file; without the function, too
+        left, right = (
+            _unique([place for place in some - others if place not in known], part)
+            for some, others, known in ((ours, theirs, found.keys()), (theirs, ours, set(found.values())))
+        )
+        found |= {left[key]: right[key] for key in left.keys() & right.keys()}
+    return found
+
+
+def _unique(places: Iterable[Place], part: slice) -> dict[Place, Place]:
+    """Places in the source by a part of what names them, which no other of them shares."""
+    by_part: dict[Place, list[Place]] = {}
+    for place in places:
+        if len(place) == PLACE_PARTS and place[_TEXT]:
+            by_part.setdefault(place[part], []).append(place)
+    return {key: same[0] for key, same in by_part.items() if len(same) == 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +110,7 @@ def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed
     subject, other = here.subject, there.subject
     lost, blamed, kept = _roles(finding, state, subject)
     if not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(piece) for piece in lost):
-        keeping = there.piece(here.of(kept))  # the other store was not reached: a prefix of the run
+        keeping = here.counterpart_in(there, kept)  # the other store was not reached: a prefix of the run
         return Counterpart() if keeping is None else Counterpart((other.prefix(other.event_of(keeping) + 1),))
     pair = parted(finding, state, here, there)
     return Counterpart() if pair is None else states_that_part(other, pair)
@@ -93,37 +123,45 @@ def parted(finding: Finding, state: CrashState, here: Signed, there: Signed) -> 
     lost, blamed, kept = _roles(finding, state, subject)
     if not blamed or (finding.other is not None and kept is None):
         return None
-    losing = [found for piece in blamed if (found := there.piece(here.of(piece))) is not None]
-    keeping = there.piece(here.of(kept)) if kept is not None else None
+    losing = [found for piece in blamed if (found := here.counterpart_in(there, piece)) is not None]
+    keeping = here.counterpart_in(there, kept) if kept is not None else None
     if not losing or (kept is not None and keeping is None):
         return None
-    rest = [found for piece in lost if (found := there.piece(here.of(piece))) is not None]
+    rest = [found for piece in lost if (found := here.counterpart_in(there, piece)) is not None]
     return Parted(tuple(losing), keeping, tuple(rest), (point.acked, point.begun))
 
 
 def _roles(finding: Finding, state: CrashState, subject: Subject) -> tuple[list[int], list[int], int | None]:
     """Of a failing state: what it loses, the blamed updates among that, and the other update, which it keeps."""
     lost = [piece for piece in subject.space.lost(state) if piece < len(subject.graph)]
-    place = finding.other if finding.other is not None else finding.location
-    blamed = [piece for piece in lost if _is_at(subject, piece, place)]
-    return lost, blamed, _last_kept(finding, subject, state, set(lost))
-
-
-def _is_at(subject: Subject, piece: int, place: Location) -> bool:
-    found = subject.provenance.of(subject.event_of(piece))
-    return found is not None and (found.point, found.owner) == (place.point, place.owner)
-
-
-def _last_kept(finding: Finding, subject: Subject, state: CrashState, lost: set[int]) -> int | None:
-    """The latest update before the crash at the finding's place that is not lost."""
-    if finding.other is None:
-        return None
     until = subject.update_from(int(subject.space.points[state.point].event))
     end = len(subject.graph) if until is None else until
-    return next(
-        (piece for piece in range(end - 1, -1, -1) if piece not in lost and _is_at(subject, piece, finding.location)),
-        None,
-    )
+    blamed, other = _culprits(finding, subject)
+    gone = set(lost)
+    kept = next((piece for piece in range(end - 1, -1, -1) if piece not in gone and other(piece)), None)
+    return lost, [piece for piece in lost if blamed(piece)], kept
+
+
+def _culprits(finding: Finding, subject: Subject) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
+    """Which pieces are the blamed update, and which the other one: by their places in the source, or, where a recorded
+    call has none, as the events that the schedule marks."""
+
+    def is_at(place: Location) -> Callable[[int], bool]:
+        def same(piece: int) -> bool:
+            found = subject.provenance.of(subject.event_of(piece))
+            return found is not None and (found.point, found.owner) == (place.point, place.owner)
+
+        return same
+
+    def happens_at(fate: str) -> Callable[[int], bool]:
+        events = {step.event for step in finding.schedule if step.role and step.state == fate}
+        return lambda piece: subject.event_of(piece) in events
+
+    if not finding.location.line:
+        return happens_at("lost"), happens_at("persisted")
+    if finding.other is None:
+        return is_at(finding.location), lambda piece: False
+    return is_at(finding.other), is_at(finding.location)
 
 
 def states_that_part(subject: Subject, pair: Parted) -> Counterpart:

@@ -23,7 +23,7 @@ FindingKey = tuple[Kind, Origin, Origin]
 AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
 _END = "end"  # instead of an offset
-_PARTS = 5  # of a stable place in the source
+PLACE_PARTS = 5  # of a stable place in the source: file, function, variable, text, ordinal
 _NOWHERE: Origin = ("",)
 # One section that is not atomic: how the check ends on it may change with the data, so that is not in the id.
 _SAME_BUG = (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
@@ -71,8 +71,8 @@ class Identities:
         kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
         whole = [self.stable_place(piece) for piece in (lost, kept)]
         # (file, function, variable, text, ordinal); places without a source have only what the id has.
-        by_text = [place[2:4] if len(place) == _PARTS else place for place in whole]
-        by_name = [place[:3] if len(place) == _PARTS else place for place in whole]
+        by_text = [place[2:4] if len(place) == PLACE_PARTS else place for place in whole]
+        by_name = [place[:3] if len(place) == PLACE_PARTS else place for place in whole]
         return (
             *(
                 digest_of([name, kind.value, str(depth), *places[0], *places[1]])

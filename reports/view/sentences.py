@@ -170,10 +170,7 @@ def why_not(finding: Finding) -> str:
         return f"suppressed: {line(finding.suppressed)}"
     if not finding.new:
         return "in the baseline"
-    return {
-        "existing": "the base of the change has it, too",
-        "not-compared": "new here, not compared: the base has no such crash state, and the change does not touch it",
-    }.get(finding.compared, "")
+    return "the base of the change has it, too" if finding.compared == "existing" else ""
 
 
 def base(result: RunResult) -> tuple[str, ...]:
@@ -265,6 +262,7 @@ def _amount(noun: str, found: Sequence[Finding], *more: str) -> str:
     kinds = Counter(standing(finding) for finding in found)
     fresh = sum(map(policy.counts, found))
     others = ("known", "suppressed", "in the base", "not compared")
+    fresh -= sum(one.compared == "not-compared" and policy.counts(one) for one in found)  # listed by its own word
     fresh_word = "introduced" if any(finding.compared for finding in found) else "new"
     parts = [f"{human(fresh)} {fresh_word}"] if any(kinds[word] for word in others) or kinds["introduced"] else []
     if kinds["in the diff"]:

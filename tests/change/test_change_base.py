@@ -4,93 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from crashcheck.cache import cache_folder
 from crashcheck.change import kept_results
 from crashcheck.change.base import documents_only
 from crashcheck.config import parse
-from crashcheck.runtime.build import build_runtime
-from support.command_line import run_crashcheck
-from support.ledger import APART, CONFIG, PERSISTED, SOURCE, files
-
-GIT = ("git", "-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-
-
-class Project:
-    """A repository with a ledger, and runs of it against its first commit."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder / "project"
-        self.folder.mkdir()
-        self.origin = self.folder
-        self.cache = folder / "cache"  # its own for results; what is built once for all tests is in the user's
-        self.cache.mkdir()
-        for built in (build_runtime().include.parent, *cache_folder().glob("templates-*")):
-            (self.cache / built.name).symlink_to(built)
-        self.environment = {
-            **environment,
-            "CRASHCHECK_CACHE": str(self.cache),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_SYSTEM": os.devnull,
-        }
-        self.git("init", "-q", "-b", "main")
-
-    def checkout_elsewhere(self, name: str, commit: str) -> None:
-        """Continue in a fresh clone, with the cache alone, as a CI job does."""
-        self.folder = self.origin.parent / name
-        subprocess.run([*GIT, "clone", "-q", str(self.origin), str(self.folder)], env=self.environment, check=True)
-        self.git("checkout", "-q", "-B", "main", commit)
-
-    def bases(self) -> list[str]:
-        """How often each worktree of a base was built, in lines."""
-        trees = sorted((self.folder / ".crashcheck" / "base").glob("*/tree"))
-        return [(tree / "built").read_text(encoding="utf-8") for tree in trees]
-
-    def git(self, *arguments: str) -> None:
-        subprocess.run([*GIT, *arguments], cwd=self.folder, env=self.environment, check=True)
-
-    def write(self, first: str, padding: str = APART, more: Mapping[str, str] = {}) -> None:
-        """A version. `first` follows the store of the owner; `padding` is between the two fields."""
-        for name, text in {**files(first, padding), **more}.items():
-            (self.folder / name).write_text(text, encoding="utf-8")
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", "A version")
-
-    def fix(self, *options: str) -> tuple[int, str]:
-        """The exit code of `crashcheck fix`, and what it prints."""
-        done = run_crashcheck("fix", *options, cwd=self.folder, env=self.environment)
-        return done.returncode, done.stdout + done.stderr
-
-    def search(self, *options: str) -> tuple[int, str]:
-        """The exit code of a run of the present commit alone, and what it prints on standard error.
-
-        Without its progress, of which a slow machine sees some.
-        """
-        done = run_crashcheck("run", *options, cwd=self.folder, env=self.environment)
-        return done.returncode, re.sub(r"^crashcheck: .* in this phase\)\n", "", done.stderr, flags=re.MULTILINE)
-
-    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
-        """The exit code of a run against the first commit, and its JSON report."""
-        words = ["run", "--base", "main~1", "--format", "json=out.json", *options]
-        done = run_crashcheck(*words, cwd=self.folder, env=self.environment)
-        print(done.stdout, done.stderr)
-        return done.returncode, json.loads((self.folder / "out.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def project(tmp_path: Path, environment: dict[str, str]) -> Project:
-    return Project(tmp_path, environment)
-
-
-def compared(report: dict[str, Any]) -> list[str]:
-    return [finding["compared"] for finding in report["findings"]]
+from support.ledger import APART, CONFIG, PERSISTED, SOURCE
+from support.versions import Project, compared
 
 
 def test_a_bug_that_the_change_brought_is_introduced_and_fails(project: Project) -> None:
@@ -163,14 +85,6 @@ def test_documents_only_build_and_search_nothing(project: Project) -> None:
     assert (code, report["findings"]) == (0, [])
     assert report["run"]["summary"] == "Nothing to check: the change since main~1 holds documents only"
     assert not (project.folder / "built").exists()
-
-
-def test_a_base_that_cannot_be_built_leaves_what_the_change_does_not_touch_uncompared(project: Project) -> None:
-    project.write("", more={"crashcheck.toml": CONFIG.replace("crashcheck-cc ", "false ")})
-    project.write("")
-    code, report = project.run()
-    assert (code, compared(report)) == (0, ["not-compared"])
-    assert report["run"]["base"]["note"].startswith("the base was not searched: build-failed")
 
 
 def test_the_base_is_built_and_searched_once_in_a_folder(project: Project) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from crashcheck.checker.findings.counterpart import Counterpart, Signed, counter
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import in_order
 from crashcheck.checker.results import Base, Compared, Earlier, Finding, RunResult, StopReason
 from crashcheck.checker.store import FOLDER
@@ -37,6 +38,7 @@ MOST_COUNTERPARTS = 100  # findings of each side whose counterpart is run
 _DOCUMENTS = (".md", ".rst", ".adoc", ".png", ".svg", ".jpg", ".jpeg", ".gif", ".webp")
 _DOCUMENT_NAMES = ("LICENSE", "COPYING", "AUTHORS", "NOTICE", "CODEOWNERS")
 _TREE, _RUN = "tree", "run"
+_DECIDING = ("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "faults")
 
 Configure = Callable[[Config], Config]
 
@@ -72,10 +74,10 @@ def compare(
     """The result of `ran` with each finding marked as introduced, existing or not compared, and what is fixed.
 
     `configure` gives the base's configuration the options of the command line. A base that cannot be built or run
-    leaves findings that the change touches as introduced, and the others as not compared.
+    leaves findings that the change touches as introduced, and the others as not compared. Both count.
     """
     commit = base_commit(config.folder, ref)
-    edits = rule_edits(config, commit, change, baseline)
+    edits = rule_edits(config, configure, commit, change, baseline)
     result = ran.result
     try:
         if result.stop_reason is StopReason.INTERRUPTED:
@@ -87,7 +89,9 @@ def compare(
     return _compared(config, ran, base, Base(ref, commit, "", (), edits), jobs, change)
 
 
-def _reason(error: CrashcheckError) -> str:
+def _reason(error: CrashcheckError | ReopenDifference) -> str:
+    if isinstance(error, ReopenDifference):
+        return "a clean reopen changes the output"
     return f"{error.slug}: {error.message.splitlines()[0]}"
 
 
@@ -179,41 +183,42 @@ def _compared(config: Config, ran: pipeline.Ran, base: _Searched, what: Base, jo
     earlier = (*base.result.findings, *base.result.uncertain)
     pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
     verdicts: dict[int, Compared] = dict.fromkeys(pairs, "existing")
-    fresh = [at for at in range(len(every)) if at not in pairs][:MOST_COUNTERPARTS]
-    gone = [at for at in range(len(earlier)) if at not in set(pairs.values())][:MOST_COUNTERPARTS]
+    fresh = [at for at in range(len(every)) if at not in pairs]
+    gone = [at for at in range(len(earlier)) if at not in set(pairs.values())]
     fixed: list[Earlier] = []
     bugs: dict[int, Finding | None] = {}
     if fresh or gone:
         try:
             folder = base.recording()
-        except CrashcheckError as error:
-            note = f"of the base, a kept result alone was compared: {_reason(error)}"
-            return _marked(result, verdicts, replace(what, note=note))
-        with ExitStack() as stack:
-            here = _Side(config, ran.folder, jobs, ran.folder / "compared", stack)
-            there = _Side(base.config, folder, jobs, folder / "compared", stack)
-            impossible: list[int] = []
-            for at in fresh:
-                found = _counterpart(every[at], here, there)
-                if found.states:
-                    verdicts[at] = "existing" if there.fails(found) else "introduced"
-                elif found.impossible:
-                    verdicts[at] = "introduced"
-                    impossible.append(at)
-            proved = {at: every[at] for at in impossible if at < len(result.findings)}
-            bugs = _by_removed_persists(proved, here, there, change)
-            fixed = [*_not_met([earlier[at] for at in gone], here, there)]
+            with ExitStack() as stack:
+                here = _Side(config, ran.folder, jobs, ran.folder / "compared", stack)
+                there = _Side(base.config, folder, jobs, folder / "compared", stack)
+                impossible: list[int] = []
+                for at in fresh[:MOST_COUNTERPARTS]:
+                    found = _counterpart(every[at], here, there)
+                    if found.states:
+                        verdicts[at] = "existing" if there.fails(found) else "introduced"
+                    elif found.impossible:
+                        verdicts[at] = "introduced"
+                        impossible.append(at)
+                proved = {at: every[at] for at in impossible if at < len(result.findings)}
+                bugs = _by_removed_persists(proved, here, there, change)
+                fixed = [*_not_met([earlier[at] for at in gone], here, there)]
+        except (CrashcheckError, ReopenDifference) as error:
+            what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
+    if base.result.stop_reason is StopReason.EXHAUSTED:  # it would have found them
+        verdicts = dict.fromkeys(fresh, "introduced") | verdicts
     return _marked(result, verdicts, replace(what, earlier=tuple(fixed)), bugs)
 
 
 def _not_met(findings: Iterable[Finding], here: _Side, there: _Side) -> Iterator[Earlier]:
     """Findings of the base that are fixed here, or were not seen again."""
-    for one in findings:
-        found = _counterpart(one, there, here)
+    for number, one in enumerate(findings):
+        found = _counterpart(one, there, here) if number < MOST_COUNTERPARTS else Counterpart()
         if found.states and here.fails(found):
             continue  # it is there still; this search did not come to it
         fate = "fixed" if found.states or found.impossible else "not-seen"
-        yield Earlier(one.id, one.kind, one.message, fate)
+        yield Earlier(one.id, one.kind, one.message, fate, len(found.states))
 
 
 def _by_removed_persists(
@@ -251,17 +256,25 @@ def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
 def _marked(
     result: RunResult, verdicts: Mapping[int, Compared], base: Base, bugs: Mapping[int, Finding | None] = {}
 ) -> RunResult:
-    """Findings without a verdict: introduced where the change touches them. `bugs`: what some of them become."""
+    """Findings without a verdict: introduced where the change touches them, else not compared, which they name.
+
+    `bugs`: what some of them become.
+    """
 
     def mark(findings: tuple[Finding, ...], first: int) -> tuple[Finding, ...]:
         return in_order(
-            replace(shown, compared=verdicts.get(at, "introduced" if one.in_diff else "not-compared"))
+            _compared_as(shown, verdicts.get(at, "introduced" if one.in_diff else "not-compared"))
             for at, one in enumerate(findings, first)
             if (shown := bugs.get(at, one)) is not None
         )
 
     proved = len(result.findings)
     return replace(result, findings=mark(result.findings, 0), uncertain=mark(result.uncertain, proved), base=base)
+
+
+def _compared_as(finding: Finding, verdict: Compared) -> Finding:
+    why = "it counts because it could not be compared with the base" if verdict == "not-compared" else ""
+    return replace(finding, compared=verdict, note="; ".join(filter(None, (finding.note, why))))
 
 
 def unchanged(config: Config, ref: str, name: str) -> RunResult | None:
@@ -272,8 +285,10 @@ def unchanged(config: Config, ref: str, name: str) -> RunResult | None:
     return nothing_searched(config, Base(ref, base_commit(config.folder, ref), documents=tuple(sorted(names))), name)
 
 
-def rule_edits(config: Config, commit: str, change: Diff, baseline: Path | None) -> tuple[str, ...]:
-    """What the change does to the rules by which findings count: the baseline, and suppressions."""
+def rule_edits(
+    config: Config, configure: Configure, commit: str, change: Diff, baseline: Path | None
+) -> tuple[str, ...]:
+    """What the change does to what decides: the baseline, suppressions, what is run, checked and modelled."""
     repository = repository_of(config.folder)
     out: list[str] = []
     if baseline is not None:
@@ -290,6 +305,11 @@ def rule_edits(config: Config, commit: str, change: Diff, baseline: Path | None)
     suppressed = len(config.suppress) - text.count("[[suppress]]")
     if suppressed:
         out.append(f"{config.path.name}: {abs(suppressed)} [[suppress]] {'added' if suppressed > 0 else 'removed'}.")
+    with suppress(CrashcheckError):  # the base's configuration may be one of another version
+        before_config = configure(parse(text, config.path))
+        other = [name for name in _DECIDING if getattr(config, name) != getattr(before_config, name)]
+        if text and other:
+            out.append(f"{config.path.name}: {', '.join(f'[{name}]' for name in other)} changed.")
     for path, lines in sorted((path, sorted(one.added)) for path, one in change.files.items()):
         try:
             rows = (repository.root / path).read_text(encoding="utf-8", errors="replace").split("\n")

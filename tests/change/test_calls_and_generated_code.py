@@ -1,0 +1,93 @@
+"""`--base` of programs of which a finding has no line in the diff: recorded system calls, and generated code."""
+
+from __future__ import annotations
+
+import json
+
+from support import generated_store, settings_store
+from support.ledger import CONFIG, PERSISTED, SOURCE
+from support.versions import Project, compared
+
+
+def write(project: Project, more: dict[str, str]) -> None:
+    project.write("", more=more)
+
+
+def test_the_only_fsync_before_a_rename_deleted_in_a_script_is_introduced(project: Project) -> None:
+    write(project, settings_store.files())
+    write(project, settings_store.files(sync=""))
+    code, report = project.run()
+    assert (code, set(compared(report))) == (1, {"introduced"})
+
+
+def test_a_script_that_never_synced_has_the_bug_in_its_base_whatever_file_is_added(project: Project) -> None:
+    write(project, settings_store.files(sync=""))
+    write(project, {**settings_store.files(sync=""), "notes.py": "unused = 1\n"})
+    code, report = project.run()
+    assert (code, set(compared(report))) == (0, {"existing"})
+
+
+def forget(project: Project, stop: str) -> None:
+    """The kept result of the base, as a search leaves it that found nothing and ended for this reason."""
+    (kept,) = (project.cache / "results").glob("*.json")
+    missed = json.loads(kept.read_text(encoding="utf-8"))
+    missed["findings"], missed["run"]["stop_reason"] = [], stop
+    kept.write_text(json.dumps(missed), encoding="utf-8")
+
+
+def test_a_base_whose_search_was_cut_has_what_fails_on_its_recording(project: Project) -> None:
+    write(project, settings_store.files(sync=""))
+    write(project, {**settings_store.files(sync=""), "notes.py": "unused = 1\n"})
+    project.run()
+    forget(project, "budget-seconds")
+    code, report = project.run()
+    assert (code, set(compared(report))) == (0, {"existing"})
+
+
+def test_a_base_whose_search_was_cut_shows_by_its_recording_that_a_deleted_fsync_is_the_cause(project: Project) -> None:
+    write(project, settings_store.files())
+    write(project, settings_store.files(sync=""))
+    project.run()
+    forget(project, "budget-seconds")
+    code, report = project.run()
+    assert (code, set(compared(report))) == (1, {"introduced"})
+
+
+def test_a_flush_deleted_in_generated_code_is_introduced_whatever_the_line_directive_names(project: Project) -> None:
+    project.write(PERSISTED, more=generated_store.files(PERSISTED))
+    project.write("", more=generated_store.files(""))
+    code, report = project.run()
+    assert (code, compared(report)) == (1, ["introduced"])
+    assert report["findings"][0]["location"]["file"] == "grammar.y"
+
+
+def test_what_only_moved_to_another_file_and_function_is_compared_by_its_text(project: Project) -> None:
+    """The search of the base missed it, so its recording decides."""
+    project.write("")
+    renamed = SOURCE.replace("    FIRST\n", "").replace("put(", "open_account(")
+    config = CONFIG.replace("ledger.c", "accounts.c")
+    project.write("", more={"accounts.c": renamed, "crashcheck.toml": config})
+    project.run()
+    forget(project, "budget-seconds")
+    code, report = project.run()
+    assert (code, compared(report)) == (0, ["existing"])
+
+
+def test_an_operation_that_the_workload_has_only_now_counts_though_its_code_did_not_change(project: Project) -> None:
+    """The base has never done it: nobody knows what it would have shown."""
+    bug = SOURCE.replace("    FIRST\n", "").replace("i < 3", "i < COUNT").replace("(strcmp", "(COUNT && strcmp")
+    config = CONFIG.replace("-O1", "-DCOUNT=0 -O1")
+    project.write("", more={"ledger.c": bug, "crashcheck.toml": config})
+    project.write("", more={"ledger.c": bug, "crashcheck.toml": config.replace("COUNT=0", "COUNT=3")})
+    code, report = project.run()
+    assert (code, compared(report), report["findings"][0]["in_diff"]) == (1, ["not-compared"], False)
+
+
+def test_a_base_that_cannot_be_built_hides_nothing(project: Project) -> None:
+    project.write("", more={"crashcheck.toml": CONFIG.replace("crashcheck-cc ", "false ")})
+    project.write("")
+    code, report = project.run()
+    (finding,) = report["findings"]
+    assert (code, finding["compared"]) == (1, "not-compared")
+    assert finding["note"].endswith("it counts because it could not be compared with the base")
+    assert report["run"]["base"]["note"].startswith("the base was not searched: build-failed")
