@@ -333,6 +333,8 @@ class StateCounts:
     not_explored: tuple[NotExplored, ...] = ()
     reused: States = 0  # not executed: decided in an earlier run, and nothing that it used has changed
     reused_from: str = ""  # when that was, if known
+    signatures: Count = 0  # site signatures of the plainest states (search/signature_share.py); 0: all are tested
+    signatures_tested: Count = 0
 
     def plus(self, other: StateCounts) -> StateCounts:
         """The counts of two searches as one."""
@@ -352,6 +354,8 @@ class StateCounts:
             self.not_explored + other.not_explored,
             self.reused + other.reused,
             self.reused_from or other.reused_from,
+            self.signatures + other.signatures,
+            self.signatures_tested + other.signatures_tested,
         )
 
 
@@ -414,13 +418,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A finding of the base that this run did not meet."""
+    """A finding of the base, or of the run before, that this run did not meet."""
 
     id: str
     kind: Kind
     message: str
     fate: Annotated[str, Meta(pattern="^(fixed|not-seen)$")]  # fixed: its failing states pass, or no crash leaves them
     executed: Count = 0  # its states that were run again; fixed without one: no crash can leave them any more
+    commit: str = ""  # that it was found at, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,3 +481,4 @@ class RunResult:
     name: str = ""  # given by the user, to tell runs of one configuration and model apart
     phases: tuple[Phase, ...] = ()  # in the order in which they began
     discoveries: tuple[Discovery, ...] = ()  # of the findings, proved or not, in their order
+    again: tuple[Earlier, ...] = ()  # findings of earlier runs that were tested first (--failing), and not met

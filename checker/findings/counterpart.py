@@ -8,7 +8,7 @@ number among equal ones there, and which part of its store it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from crashcheck.checker.findings.identity import PLACE_PARTS, Identities
@@ -40,7 +40,6 @@ class Signed:
         self._of: dict[int, Signature] = {}
         self._piece: dict[Signature, int] = {}
         self._places: set[Place] = set()
-        self._moved: dict[Signed, dict[Place, Place]] = {}  # by the other recording
         places: dict[tuple[int, int], Place] = {}
         seen: Counter[tuple[Place, int]] = Counter()
         events, graph = subject.trace.events, subject.graph
@@ -66,12 +65,15 @@ class Signed:
         """The signature of a piece; of an extension's part, that of the whole."""
         return self._of[self.subject.graph.whole(piece)[0]]
 
-    def counterpart_in(self, other: Signed, piece: int) -> int | None:
-        """The piece of another recording that is the same update, if that has it."""
-        place, acked, number, part = self.of(piece)
-        if other not in self._moved:
-            self._moved[other] = _moved(self._places, other._places)
-        return other._piece.get((self._moved[other].get(place, place), acked, number, part))
+    @property
+    def places(self) -> Set[Place]:
+        """Where its updates come from."""
+        return self._places
+
+    def find(self, signature: Signature, moved: Mapping[Place, Place]) -> int | None:
+        """The piece of a signature of another recording, if this one has it. `moved`: places by those of the other."""
+        place, acked, number, part = signature
+        return self._piece.get((moved.get(place, place), acked, number, part))
 
 
 def _moved(ours: Set[Place], theirs: Set[Place]) -> dict[Place, Place]:
@@ -96,39 +98,71 @@ def _unique(places: Iterable[Place], part: slice) -> dict[Place, Place]:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    """The counterparts, as pieces of the other recording, of what a finding's crash state loses and keeps."""
+class Described:
+    """What a finding's crash state loses and keeps, by signature, so that it can be found in another recording."""
 
-    losing: tuple[int, ...]  # the blamed update, each time that the state loses it
-    keeping: int | None  # the other update
-    rest: tuple[int, ...]  # all that is lost
+    losing: tuple[Signature, ...]  # the blamed update, each time that the state loses it
+    keeping: Signature | None  # the other update
+    rest: tuple[Signature, ...]  # all that is lost
     marks: tuple[int, int]  # operations acknowledged and begun at the crash
+    prefix: bool  # what is blamed was not reached: the state is the run until `keeping`
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The same as pieces of the other recording."""
+
+    losing: tuple[int, ...]
+    keeping: int | None
+    rest: tuple[int, ...]
+    marks: tuple[int, int]
 
 
 def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Counterpart:
     """The counterparts of a finding's failing state of one recording in another; none if the updates have none."""
-    subject, other = here.subject, there.subject
-    lost, blamed, kept = _roles(finding, state, subject)
-    if not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(piece) for piece in lost):
-        keeping = here.counterpart_in(there, kept)  # the other store was not reached: a prefix of the run
-        return Counterpart() if keeping is None else Counterpart((other.prefix(other.event_of(keeping) + 1),))
-    pair = parted(finding, state, here, there)
-    return Counterpart() if pair is None else states_that_part(other, pair)
+    what = described(finding, state, here)
+    return Counterpart() if what is None else counterpart_of(what, here.places, there)
+
+
+def counterpart_of(what: Described, places: Set[Place], there: Signed) -> Counterpart:
+    """As `counterpart`, of a state that was described; `places`: those of its recording, as far as they are known."""
+    if what.prefix and what.keeping is not None:
+        keeping = there.find(what.keeping, _moved(places, there.places))
+        subject = there.subject
+        return Counterpart() if keeping is None else Counterpart((subject.prefix(subject.event_of(keeping) + 1),))
+    pair = _located(what, places, there)
+    return Counterpart() if pair is None else states_that_part(there.subject, pair)
 
 
 def parted(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Parted | None:
     """What a failing state of one recording loses and keeps, in another; None if the updates have no counterpart."""
+    what = described(finding, state, here)
+    return None if what is None or what.prefix else _located(what, here.places, there)
+
+
+def described(finding: Finding, state: CrashState, here: Signed) -> Described | None:
+    """A finding's failing state; None where its updates are not known."""
     subject = here.subject
     point = subject.space.points[state.point]
     lost, blamed, kept = _roles(finding, state, subject)
-    if not blamed or (finding.other is not None and kept is None):
+    prefix = not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(each) for each in lost)
+    if not prefix and (not blamed or (finding.other is not None and kept is None)):
         return None
-    losing = [found for piece in blamed if (found := here.counterpart_in(there, piece)) is not None]
-    keeping = here.counterpart_in(there, kept) if kept is not None else None
-    if not losing or (kept is not None and keeping is None):
+    keeping = here.of(kept) if kept is not None else None
+    losing, rest = (tuple(map(here.of, pieces)) for pieces in (blamed, lost))
+    return Described(losing, keeping, rest, (point.acked, point.begun), prefix)
+
+
+def _located(what: Described, places: Set[Place], there: Signed) -> Parted | None:
+    moved = _moved(places, there.places)
+
+    def found(signatures: Iterable[Signature]) -> tuple[int, ...]:
+        return tuple(piece for each in signatures if (piece := there.find(each, moved)) is not None)
+
+    losing, keeping = found(what.losing), there.find(what.keeping, moved) if what.keeping is not None else None
+    if not losing or (what.keeping is not None and keeping is None):
         return None
-    rest = [found for piece in lost if (found := here.counterpart_in(there, piece)) is not None]
-    return Parted(tuple(losing), keeping, tuple(rest), (point.acked, point.begun))
+    return Parted(losing, keeping, found(what.rest), what.marks)
 
 
 def _roles(finding: Finding, state: CrashState, subject: Subject) -> tuple[list[int], list[int], int | None]:

@@ -25,6 +25,7 @@ from crashcheck.checker.search.failures import Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop, Reached
 from crashcheck.checker.search.protocol import Awaited, Candidate
+from crashcheck.checker.search.signature_share import SignatureShare
 from crashcheck.checker.search.timeouts import raise_timeout
 from crashcheck.checker.states.counting import Feasible, StateCount
 from crashcheck.checker.states.space import CrashState
@@ -123,6 +124,8 @@ class Search:
         self._resumed: set[int] = set()  # places of choices that were not executed: they passed in the search before
         self._last_shown = 0.0  # by the monotonic clock
         self._count = StateCount(subject.space)
+        self._tested = SignatureShare(subject.space)
+        self._decided = decided
         self._given: set[CrashState] = set()  # chosen for what explored runs showed: the strategy's turn is over
         self._repeated = 0  # choices that were counted before
         self._exploration: PointExploration | None = None
@@ -265,6 +268,7 @@ class Search:
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         self._stats.executed(candidate.place, candidate.choice)
+        self._tested.test(candidate.choice.state)
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
         if self._exchange.share is not None and not verdict.passed:
@@ -296,6 +300,7 @@ class Search:
             self._failures.known_timeouts.suspect(candidate.choice)
 
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
+        self._tested.test(candidate.choice.state)
         if candidate.choice.family == _EXPLORED:  # the strategy gives it as well
             self._given.discard(candidate.choice.state)
             self._repeated += 1
@@ -358,6 +363,8 @@ class Search:
         left_s = 0.0 if stop is StopReason.INTERRUPTED else self._meter.left_s
         feasible = self._counted(None if left_s is None else left_s + _COUNT_AT_END_S)
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
+        cut_short = stop in (StopReason.BUDGET_STATES, StopReason.BUDGET_SECONDS)
+        signatures, tested = self._tested.counts(self._decided) if cut_short else (0, 0)
         counts = StateCounts(
             feasible=max(feasible.value, self._reached.executed),
             feasible_exact=feasible.exact,
@@ -374,6 +381,8 @@ class Search:
             not_explored=tried.left,
             reused=len(self._resumed) + tried.reused,
             reused_from=self._exchange.known.since if len(self._resumed) + tried.reused else "",
+            signatures=signatures,
+            signatures_tested=tested,
         )
         return SearchResult(
             stop,

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.space import CrashState, StateSpace
 
@@ -71,12 +72,13 @@ class SiteSignatures:
         return np.unique(self._site[np.array(rows, dtype=np.int64)])
 
 
+def call_sites(graph: PersistenceGraph) -> Ints:
+    """A number for each piece's instruction and call stack; an update without these has its granule of the file."""
+    known = graph.trace.events["site"][graph.event] > 0
+    sites: Ints = np.where(known, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule)
+    return sites
+
+
 def by_call(space: StateSpace) -> SiteSignatures:
-    """Signatures by instruction and call stack; an update without these has its granule of the file for a site."""
-    graph = space.graph
-
-    def site() -> Ints:
-        known = graph.trace.events["site"][graph.event] > 0
-        return np.where(known, graph.trace.calls(graph.event).astype(np.int64), -1 - graph.granule)
-
-    return SiteSignatures(space, site)
+    """Signatures by instruction and call stack."""
+    return SiteSignatures(space, lambda: call_sites(space.graph))

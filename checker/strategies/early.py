@@ -26,14 +26,15 @@ def first_states(canonical: CanonicalStates) -> Iterator[CrashState]:
     begins = np.flatnonzero(space.graph.trace.events["kind"] == Kind.MARK_BEGIN)
     first = int(np.searchsorted(space.points.event, begins[0])) if len(begins) else 0
     for point in islice(range(first, len(space.points)), _POINTS):
-        for state in _at(canonical, point):
+        for state in plain_states(canonical, point):
             signature = signatures.of(state)
             if signature not in seen:
                 seen.add(signature)
                 yield canonical.first(state)
 
 
-def _at(canonical: CanonicalStates, point: int) -> Iterator[CrashState]:
+def plain_states(canonical: CanonicalStates, point: int) -> Iterator[CrashState]:
+    """At a crash point: everything, nothing, and one granule's updates lost or kept."""
     space = canonical.space
     pending = space.pending(point)
     yield space.full(point)

@@ -15,6 +15,7 @@ from crashcheck.checker.results import (
     Amount,
     Base,
     Discovery,
+    Earlier,
     FailOn,
     Finding,
     GroupRow,
@@ -69,6 +70,7 @@ class Run(msgspec.Struct, kw_only=True):
     base: Base | None = None
     phases: tuple[Phase, ...] = ()
     discoveries: tuple[Discovery, ...] = ()
+    again: tuple[Earlier, ...] = ()
 
 
 class Document(msgspec.Struct, kw_only=True):
@@ -111,6 +113,7 @@ def document(result: RunResult) -> dict[str, Any]:
             base=result.base,
             phases=result.phases,
             discoveries=result.discoveries,
+            again=result.again,
         ),
         findings=result.findings,
         uncertain=result.uncertain,
@@ -190,6 +193,7 @@ def _run(whole: Document) -> RunResult:
         base=run.base,
         phases=run.phases,
         discoveries=run.discoveries,
+        again=run.again,
     )
 
 

@@ -16,6 +16,7 @@ from crashcheck.checker.results import (
     Level,
     Location,
     RunResult,
+    StateCounts,
 )
 from crashcheck.config import FILE_NAME
 from crashcheck.models import family_of
@@ -155,7 +156,7 @@ class RunView:
     status: Status
     headline: str  # the first bug, or what was checked
     counted: str  # findings and states; equal to the headline where there is no bug
-    no_verdict: str  # why, if there is none and no finding counts: "uncertain", "nothing-checked", "not-recorded"
+    no_verdict: str  # where no finding counts: "uncertain", "nothing-checked", "not-recorded", "barely-searched"
     covered: str  # "412 of 10^77"
     scope: str
     base: tuple[str, ...]  # what the comparison with the base of the change showed
@@ -233,7 +234,15 @@ def _no_verdict(result: RunResult) -> str:
         return ""
     if policy.checked_nothing(result):
         return "nothing-checked"
-    return "uncertain" if policy.unproved(result) else "not-recorded"
+    if policy.unproved(result):
+        return "uncertain"
+    return "not-recorded" if policy.unseen(result) else "barely-searched"
+
+
+def _signatures(states: StateCounts) -> FactView:
+    share = percent(states.signatures_tested, states.signatures)
+    of = f"{human(states.signatures_tested)} of {human(states.signatures)} site signatures of the plainest states"
+    return FactView("site signatures", share, f"{of} tested when the budget ended")
 
 
 def _counts(result: RunResult) -> tuple[FactView, ...]:
@@ -257,6 +266,7 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         FactView("pruned", human(states.pruned), "image identical to one already checked"),
         *explored,
         FactView("covered", share, "executed, pruned, explored or reused, of the feasible ones"),
+        *((_signatures(states),) if states.signatures else ()),
         *((put_off,) if states.put_off else ()),
         FactView(
             "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""

@@ -210,11 +210,21 @@ def headline(result: RunResult) -> str:
         what = counted(result)
         if policy.unproved(result):
             return f"No verdict: {what}.{_settling(result)}".rstrip(".")
-        return _unseen(result) if policy.unseen(result) and not policy.checked_nothing(result) else what
+        if policy.checked_nothing(result):
+            return what
+        if policy.unseen(result):
+            return _unseen(result)
+        too_little = policy.barely_searched(result)
+        return f"No verdict: {searched_share(result)}; {what[0].lower()}{what[1:]}" if too_little else what
     more = [plural(count, what) for count, what in _more(len(result.findings) - 1, unproved) if count]
     message = first.message  # cut at its end, as a JSON report cuts it: one read back has the same headline
     bug = line(message if len(message) <= _HEADLINE_CHARS else message[: _HEADLINE_CHARS - 1] + "…", _HEADLINE_CHARS)
     return bug + (f", and {' and '.join(more)}" if more else "")
+
+
+def searched_share(result: RunResult) -> str:
+    """`searched 4 %`: of the site signatures, where a budget ended the search."""
+    return f"searched {percent(result.states.signatures_tested, result.states.signatures)}"
 
 
 def _settling(result: RunResult) -> str:

@@ -7,15 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
-from crashcheck.change.diff import Diff
+from crashcheck.change.diff import Diff, head_commit
 from crashcheck.checker.baseline import Known
+from crashcheck.checker.findings.counterpart import Signed
+from crashcheck.checker.findings.failing_states import LastFailures, failing_states, read_failing, write_failing
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
 from crashcheck.checker.kept.shards import ALONE, Exchange
@@ -28,8 +30,10 @@ from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.reopened import nothing_checked, stopped_by
 from crashcheck.checker.store import RunFolder
+from crashcheck.checker.strategies.first import First
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
+from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
@@ -58,6 +62,7 @@ class SearchOptions:
     depth: int = 1  # 2: crash the recovery as well
     exchange: Exchange = ALONE  # as Search has it
     cluster: Cluster | None = None  # executes the crash states
+    failures: LastFailures = field(default_factory=lambda: LastFailures(()))  # tested first
 
     def on_phase(self, phase: str) -> None:
         self.on_progress(phase, None)
@@ -87,13 +92,15 @@ def run(
     resume: bool = False,
     shards: Sequence[Path] = (),
     cluster: Cluster | None = None,
+    failing: Path | None = None,
     on_progress: OnProgress = lambda phase, progress: None,
 ) -> Ran:
     """Do what `config` asks. `jobs`: checks at a time, 0: one per core; `depth` 2: crash the recovery as well.
 
     States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
     `resume`: search the recording of the last run, if it is one of the same program and workload. `shards`: files of
-    shards that have searched it; then another recording is an error. `cluster`: executes the crash states.
+    shards that have searched it; then another recording is an error. `cluster`: executes the crash states. `failing`:
+    the file of the states that failed in the last run, which are tested first; it gets those of this run.
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
@@ -112,8 +119,9 @@ def run(
             exchanged = exchange.of_merge(config, recording, trace, change, shards)
         else:
             exchanged = exchange.of_run(config, recording, trace, change)
-        options = SearchOptions(jobs or cores(), on_progress, depth, exchanged, cluster)
-        result, sources = _searched(config, recording, trace, change, options)
+        failures = LastFailures(read_failing(failing) if failing is not None else ())
+        options = SearchOptions(jobs or cores(), on_progress, depth, exchanged, cluster, failures)
+        result, sources = _searched(config, recording, trace, change, options, failing)
         seconds = time.monotonic() - started - run_folder.waited_s
         result = replace(result, seconds=seconds, trace=replace(result.trace, path=str(recording.trace)))
         policy = rules_of(config, sources, result)
@@ -177,6 +185,7 @@ def _searched(
     trace: Trace,
     change: Diff | None,
     options: SearchOptions,
+    failing: Path | None,
 ) -> tuple[RunResult, list[str]]:
     """Model a recording and search it: the result, and sources in which suppressions may be, as findings name them."""
     config, recorded, changed = _modelled(config, recording, trace, change)
@@ -184,7 +193,20 @@ def _searched(
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)
+    if failing is not None:
+        result = replace(result, again=options.failures.again)
+        _keep_failing(failing, config, recorded, result, options.failures)
     return result, sources_of(config.folder, recorded.facts)
+
+
+def _keep_failing(path: Path, config: Config, run: RecordedRun, result: RunResult, failures: LastFailures) -> None:
+    """Write the states that fail now, and those of earlier runs that were not tested."""
+    found = (*result.findings, *result.uncertain)
+    now = failing_states(found, Signed(run.subject), head_commit(config.folder)) if found else []
+    try:
+        write_failing(path, (*now, *failures.untested))
+    except OSError as error:
+        raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
 def keep_fixes(ran: Ran, project: Path) -> Ran:
@@ -243,6 +265,8 @@ def _search(
             _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
+            failed_before = options.failures.states(subject)
+            strategy = First(failed_before, strategy) if failed_before else strategy
             on_state = partial(options.on_progress, "checking")
             with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
                 exploring = search_of(
@@ -251,6 +275,10 @@ def _search(
                     exchange=options.exchange,
                 )
                 found = exploring.run()
+            passed = exploring.tried().passed
+            options.failures.searched(
+                (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
+            )
             found = warned_of_blind_check(executor, oracle, subject, found)
             if config.report.fixes:
                 unchanged = strategy_of(config, recorded, inferring=inferring)

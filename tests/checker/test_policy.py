@@ -72,6 +72,12 @@ UNSEEN = replace(TRACE, not_followed=(NotFollowed("io_uring", "use other calls")
         (run(trace=UNSEEN), "warning", True),
         (run(trace=UNSEEN), "note", True),
         (run(trace=UNSEEN), "none", False),
+        (run(states=replace(ALL, signatures=100, signatures_tested=19), stop=StopReason.BUDGET_SECONDS), "error", True),
+        (
+            run(states=replace(ALL, signatures=100, signatures_tested=20), stop=StopReason.BUDGET_SECONDS),
+            "error",
+            False,
+        ),
         (run(), "warning", False),
     ],
     ids=[
@@ -86,6 +92,10 @@ UNSEEN = replace(TRACE, not_followed=(NotFollowed("io_uring", "use other calls")
         "not recorded",
         "not recorded, notes fail",
         "not recorded, report only",
+        "too little",
+        "enough",
+        "too little of few",
+        "enough of few",
         "clean",
     ],
 )

@@ -262,6 +262,14 @@ def base_commit(folder: Path, base: str) -> str:
     return merge_base.stdout.decode("ascii", "replace").strip()
 
 
+def head_commit(folder: Path) -> str:
+    """The commit that is checked out, of a merge that GitHub made for a pull request the one that was pushed; "" if
+    that is not known."""
+    names = ("HEAD^2", "HEAD") if os.environ.get("GITHUB_BASE_REF") else ("HEAD",)
+    tried = (_try_git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") for name in names)
+    return next((one.stdout.decode("ascii", "replace").strip() for one in tried if one.returncode == 0), "")
+
+
 def changed_names(folder: Path, commit: str) -> tuple[str, ...]:
     """All files of the repository that differ from a commit, deleted, renamed and untracked ones as well."""
     root = Path(os.fsdecode(run_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))

@@ -102,6 +102,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the result in the cache folder for runs with --base of later commits; a fresh checkout only",
     )
+    parser.add_argument(
+        "--failing",
+        type=Path,
+        metavar="FILE",
+        help="test first what failed in the last run, which FILE lists, and report what passes now; FILE is brought "
+        "up to date",
+    )
     parser.add_argument("--baseline", metavar="FILE", help="findings listed in FILE do not fail the run")
     parser.add_argument(
         "--update-baseline",
@@ -210,6 +217,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
             resume=args.resume,
             shards=args.shards,
             cluster=cluster,
+            failing=args.failing,
             on_progress=live.update,
         )
         keep(ran.result)

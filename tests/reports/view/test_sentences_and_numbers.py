@@ -110,6 +110,13 @@ def test_a_search_that_checked_nothing_has_no_verdict_and_says_why(stop: StopRea
     )
 
 
+def test_a_search_that_tested_few_site_signatures_has_no_verdict_and_names_their_share() -> None:
+    part = replace(SOME, failing=0, flaky=0, uncertain=0, signatures=50, signatures_tested=2)
+    assert sentences.headline(run(states=part)) == (
+        "No verdict: searched 4.0 %; no findings; 412 of 10^77 feasible crash states checked"
+    )
+
+
 def test_a_missing_order_names_both_stores() -> None:
     assert sentences.kind_sentence(LEVEL_HASH) == (
         "Nothing guarantees that `entry.value` (stored first) is durable before `token.valid`, "

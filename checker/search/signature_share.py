@@ -1,0 +1,83 @@
+"""How far a search came, in site signatures: of those of the plainest crash states, how many it has tested.
+
+Crash states are too many to be a measure: a large program's search decides almost none of them, and has tested all of
+its code. Site signatures do not grow with the length of a run. The plainest states are those that lose everything,
+nothing, or one granule's updates, or keep one granule's alone, where one set of sites is pending for the first time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crashcheck.analyzer.arrays import halving_order
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.states.canonical import CanonicalStates
+from crashcheck.checker.states.signature import SiteSignatures, call_sites
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.strategies.early import plain_states
+from crashcheck.checker.strategies.plan import Decided
+
+_PARTS = 4  # of one call's pieces that count as different
+_MOST_KINDS = 16  # of pieces
+_MOST_STATES = 10_000  # that are looked at, spread over the run: in a second
+
+
+class SignatureShare:
+    """The site signatures of a search's states, against those of the plainest states."""
+
+    def __init__(self, space: StateSpace) -> None:
+        self._space = space
+        self._signatures = SiteSignatures(space, lambda: site_numbers(space.graph))
+        self._tested: set[bytes] = set()
+
+    def test(self, state: CrashState) -> None:
+        """A state, or one with an equal image, has a verdict."""
+        self._tested.add(self._signatures.of(state))
+
+    def counts(self, decided: Decided) -> tuple[int, int]:
+        """(signatures of the plainest states, those of them that were tested). `decided`: points of which all were."""
+        canonical, wanted, states = CanonicalStates(self._space), set[bytes](), 0
+        found = set[bytes]()
+        points = first_points(self._space)
+        for at in halving_order(len(points)):
+            point = int(points[at])
+            for state in plain_states(canonical, point):
+                states += 1
+                wanted.add(signature := self._signatures.of(canonical.first(state)))
+                if point in decided:
+                    found.add(signature)
+            if states >= _MOST_STATES:
+                break
+        return len(wanted), len(wanted & (self._tested | found))
+
+
+def site_numbers(graph: PersistenceGraph) -> Ints:
+    """A number for each piece's call, its kind, and which of the call's first pieces it is."""
+    part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
+    kinds = np.minimum(part, _PARTS - 1) * _MOST_KINDS + graph.kind
+    found: Ints = np.unique(np.stack([call_sites(graph), kinds]), axis=1, return_inverse=True)[1].reshape(-1)
+    return found
+
+
+def first_points(space: StateSpace) -> Ints:
+    """The first crash point of each set of sites that is pending at one, ascending."""
+    graph, points = space.graph, space.points
+    site = site_numbers(graph)
+    begin = np.searchsorted(points.event, graph.event, side="right")
+    end = np.searchsorted(points.event, graph.durable_from, side="left")
+    pending = np.flatnonzero(begin < end)
+    order = pending[np.lexsort((begin[pending], site[pending]))]
+    site, begin, end = site[order], begin[order], end[order]
+    # Of each site, stretches of points that touch are one: it begins where none before it reaches.
+    apart = site * (len(points) + 1)
+    reached = np.maximum.accumulate(end + apart)
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (begin + apart)[1:] > reached[:-1]
+    last = np.append(first[1:], True)[: len(order)]
+    names = np.random.default_rng(1).integers(1, 1 << 62, size=int(site.max(initial=0)) + 1)
+    flips = np.zeros(len(points) + 1, dtype=np.int64)
+    np.bitwise_xor.at(flips, begin[first], names[site[first]])
+    np.bitwise_xor.at(flips, (reached - apart)[last], names[site[last]])
+    sets = np.bitwise_xor.accumulate(flips)[: len(points)]  # by point: the names of its pending sites, combined
+    return np.sort(np.unique(sets, return_index=True)[1]).astype(np.int64)
