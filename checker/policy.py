@@ -26,7 +26,7 @@ FAIL_ON: tuple[FailOn, ...] = ("none", *LEVELS)
 # What a run without a finding that a budget ended must have tested to pass, of the site signatures of the plainest
 # states: a fifth, and of few signatures nearly all. Of the planted bugs of examples/structures half are found within 17
 # states and all within 200. There a fifth is tested after 8 to 30 states in the five structures that have up to 61
-# signatures, and after 160 to 250 in the three that have 471 to 1,417; by sqlite (150 transactions, 280 signatures) after 200.
+# signatures, and after 160 to 250 in the three that have 471 to 1,417; in 150 transactions of sqlite (280) after 200.
 LEAST_SHARE, FEW_SIGNATURES, LEAST_OF_FEW = 0.2, 10, 0.8
 
 # -- suppressions

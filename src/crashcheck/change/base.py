@@ -89,6 +89,29 @@ def compare(
     return _compared(config, ran, base, Base(ref, commit, "", (), edits), jobs, change)
 
 
+def search(config: Config, ref: str, configure: Configure, *, jobs: int, depth: int) -> None:
+    """Search the base and keep its result, for `compare` of another process. Raises CrashcheckError."""
+    _searched(config, base_commit(config.folder, ref), configure, jobs, depth, lambda phase: None)
+
+
+def is_kept(config: Config, ref: str, configure: Configure, depth: int) -> bool:
+    """Whether the base was searched before, or cannot be."""
+    try:
+        return kept_results.load(_key(config, base_commit(config.folder, ref), configure, depth)[1]) is not None
+    except CrashcheckError:
+        return True
+
+
+def _key(config: Config, commit: str, configure: Configure, depth: int) -> tuple[str, str]:
+    """The text of the base's configuration, and what its result is kept under. Raises CrashcheckError."""
+    repository = repository_of(config.folder)
+    name = repository.name(config.path.name)
+    text = file_at(repository.root, commit, name)
+    if not text:
+        raise CrashcheckError("base-unconfigured", f"the base has no {name}")
+    return text, kept_results.key_of(commit, configure(parse(text, config.path)), name, depth)
+
+
 def _reason(error: CrashcheckError | ReopenDifference) -> str:
     if isinstance(error, ReopenDifference):
         return "a clean reopen changes the output"
@@ -105,13 +128,9 @@ def _searched(
 ) -> _Searched:
     """The base's result: the kept one, or that of a new search. Raises CrashcheckError if there is none."""
     repository = repository_of(config.folder)
-    name = repository.name(config.path.name)
-    text = file_at(repository.root, commit, name)
-    if not text:
-        raise CrashcheckError("base-unconfigured", f"the base has no {name}")
     homes = config.folder / FOLDER / "base"
     # Parsed twice: which folder it is depends on what the configuration holds.
-    key = kept_results.key_of(commit, configure(parse(text, config.path)), name, depth)
+    text, key = _key(config, commit, configure, depth)
     home = homes / f"{commit[:20]}-{key[:12]}"
     there = configure(parse(text, home / _TREE / repository.prefix / config.path.name))
 

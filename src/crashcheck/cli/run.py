@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from crashcheck.change.diff import Diff
     from crashcheck.checker.baseline import Known
+    from crashcheck.checker.budget import Progress
     from crashcheck.checker.kept.runs_file import Share
     from crashcheck.checker.remote.remote_runs import Cluster
     from crashcheck.checker.results import Finding, RunResult
@@ -120,6 +121,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help=f"exit with 1 for findings of this severity or a higher one: {', '.join(FAIL_ON)} (default: warning)",
     )
+    parser.add_argument("--search-base", action="store_true", help=argparse.SUPPRESS)  # what BaseAhead starts
     parser.add_argument("--no-fixes", action="store_true", help="do not look for fixes (which takes at most 10 s)")
     parser.add_argument("--name", default="", help="distinguishes runs of one configuration and model on GitHub")
     parser.add_argument(
@@ -138,7 +140,7 @@ def main(args: argparse.Namespace) -> int:
     from crashcheck.reports.formats.failure import Failure
     from crashcheck.stages import run_summary
 
-    if args.failure is None:
+    if args.failure is None or args.search_base:
         return _run(args, lambda config: None)
     failure = Failure(str(Path(args.config).absolute()), model=args.model or "", name=args.name)
 
@@ -185,6 +187,7 @@ def _check_options(args: argparse.Namespace, config: Config) -> None:
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck import pipeline
     from crashcheck.change import base as change_base
+    from crashcheck.change.base_ahead import SEARCHING, BaseAhead
     from crashcheck.change.diff import git_diff
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline
@@ -205,12 +208,24 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     baseline_path = Path(args.baseline) if args.baseline is not None else None
     baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
     change = git_diff(config.folder, since) if since is not None else None
+    if args.search_base:
+        change_base.search(config, args.base, configure, jobs=jobs, depth=args.depth)
+        return EXIT_CLEAN
     console = progress_console()
+    ahead = BaseAhead((jobs or pipeline.cores()) if args.base is not None and not args.shards else 0)
+    if ahead.jobs and change_base.is_kept(config, args.base, configure, args.depth):
+        ahead = BaseAhead(0)
     keep = _keeper(config, args.depth, console) if args.keep_for_base else lambda result: None
-    with _cluster(args.executor) as cluster, LiveProgress(console, config.budget) as live:
+    with ahead, _cluster(args.executor) as cluster, LiveProgress(console, config.budget) as live:
+
+        def on_progress(phase: str, progress: Progress | None) -> None:
+            if phase == SEARCHING:
+                ahead.start()
+            live.update(phase, progress)
+
         ran = pipeline.run(
             config,
-            jobs=jobs,
+            jobs=(jobs or pipeline.cores()) - ahead.jobs,
             depth=args.depth,
             change=change,
             baseline=baseline,
@@ -218,9 +233,10 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
             shards=args.shards,
             cluster=cluster,
             failing=args.failing,
-            on_progress=live.update,
+            on_progress=on_progress,
         )
         keep(ran.result)
+        ahead.wait()
         if args.base is not None and change is not None:
             compared = change_base.compare(
                 config,

@@ -206,6 +206,32 @@ def test_a_pull_request_looks_for_the_result_of_its_base_where_the_push_of_that_
     assert kept_under(clone, "schedule") == ""
 
 
+def test_only_runs_of_one_pull_request_and_job_share_what_failed_in_the_last_of_them(
+    step: dict[str, str], tmp_path: Path
+) -> None:
+    def failing(event: str = "pull_request", number: int = 7, **more: str) -> tuple[str, str]:
+        Path(step["GITHUB_OUTPUT"]).write_text("", encoding="utf-8")
+        variables = {"GITHUB_EVENT_NAME": event, "GITHUB_REF": f"refs/pull/{number}/merge", "BASE": "none", "KEY": "k"}
+        _, _, found = run("action-results", {**step, **variables, "CRASHCHECK_CACHE": "/cache", **more})
+        return found.get("failing-key", ""), found.get("failing", "")
+
+    key, folder = failing()
+    assert re.fullmatch(r"crashcheck-failing-[0-9a-f]{12}-7", key)
+    assert re.fullmatch(r"/cache/failing/[0-9a-f]{12}", folder)
+    assert failing(KEY="of another version") == (key, folder)
+    assert len({failing()[0], failing(number=8)[0], failing(MODEL="eadr")[0], failing(NAME="other")[0]}) == 4
+    assert failing("push") == ("", "")
+
+
+def test_what_failed_is_read_where_it_was_restored(step: dict[str, str], tmp_path: Path) -> None:
+    crashcheck = tmp_path / "crashcheck"
+    crashcheck.write_text('#!/bin/sh\necho "asked: $*"\n', encoding="utf-8")
+    crashcheck.chmod(0o755)
+    for folder, asked in (("/cache/failing/a b", True), ("", False)):
+        _, printed, _ = run("action-run", {**step, "FAILING": folder, "CRASHCHECK": str(crashcheck)})
+        assert ("--failing /cache/failing/a b/failing.json" in printed) == asked
+
+
 @pytest.mark.parametrize("event", ["push", "pull_request", "schedule"])
 def test_only_a_push_keeps_its_result_for_later_pull_requests(step: dict[str, str], tmp_path: Path, event: str) -> None:
     crashcheck = tmp_path / "crashcheck"
@@ -216,4 +242,5 @@ def test_only_a_push_keeps_its_result_for_later_pull_requests(step: dict[str, st
     steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
     after = [one.get("id") for one in steps].index("run")
     saved = [one for one in steps[after:] if "cache/save" in one.get("uses", "")]
-    assert [one["if"].split(" && ")[0] for one in saved] == ["github.event_name == 'push'"]
+    results = [one for one in saved if "results.outputs.folder" in one["with"]["path"]]
+    assert [one["if"].split(" && ")[0] for one in results] == ["github.event_name == 'push'"]
