@@ -8,8 +8,7 @@ from crashcheck.change.base_ahead import BaseAhead
 from support.ledger import CONFIG, PERSISTED, SOURCE
 from support.versions import Project, compared
 
-
-COMMAND_OF = "tr '\\\\0' ' ' </proc/$up/cmdline"
+COMMAND_OF_GRANDPARENT = "read -r _ _ _ up _ </proc/$PPID/stat && tr '\\\\0' ' ' </proc/$up/cmdline"
 
 
 @pytest.mark.parametrize(("jobs", "of_base"), [(0, 0), (1, 0), (3, 0), (4, 2), (5, 2), (16, 8)])
@@ -22,7 +21,7 @@ def test_with_four_jobs_the_base_is_searched_once_by_another_process(
     project: Project, jobs: str, by_another: bool
 ) -> None:
     """The build notes the command of the process that its supervisor was started by."""
-    config = {"crashcheck.toml": CONFIG.replace("echo built", "read -r _ _ _ up _ </proc/$PPID/stat && " + COMMAND_OF)}
+    config = {"crashcheck.toml": CONFIG.replace("echo built", COMMAND_OF_GRANDPARENT)}
     project.write(PERSISTED, more=config)
     project.write("", more=config)
     code, report = project.run("--jobs", jobs)
