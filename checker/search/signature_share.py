@@ -20,7 +20,8 @@ from crashcheck.checker.strategies.plan import Decided
 
 _PARTS = 4  # of one call's pieces that count as different
 _MOST_KINDS = 16  # of pieces
-_MOST_STATES = 10_000  # that are looked at, spread over the run: in a second
+_MOST_STATES = 10_000  # that are examined, spread over the run
+_MOST_PENDING = 20_000_000  # pieces that are pending at these, in sum: two seconds
 
 
 class SignatureShare:
@@ -37,17 +38,17 @@ class SignatureShare:
 
     def counts(self, decided: Decided) -> tuple[int, int]:
         """(signatures of the plainest states, those of them that were tested). `decided`: points of which all were."""
-        canonical, wanted, states = CanonicalStates(self._space), set[bytes](), 0
+        canonical, wanted, states, pending = CanonicalStates(self._space), set[bytes](), 0, 0
         found = set[bytes]()
         points = first_points(self._space)
         for at in halving_order(len(points)):
             point = int(points[at])
             for state in plain_states(canonical, point):
-                states += 1
+                states, pending = states + 1, pending + self._signatures.pending(state)
                 wanted.add(signature := self._signatures.of(canonical.first(state)))
                 if point in decided:
                     found.add(signature)
-            if states >= _MOST_STATES:
+            if states >= _MOST_STATES or pending >= _MOST_PENDING:
                 break
         return len(wanted), len(wanted & (self._tested | found))
 
