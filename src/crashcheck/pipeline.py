@@ -17,7 +17,6 @@ from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff, head_commit
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.findings.counterpart import Signed
-from crashcheck.checker.findings.failing_states import LastFailures, failing_states, read_failing, write_failing
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
 from crashcheck.checker.kept.shards import ALONE, Exchange
@@ -37,6 +36,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
+from crashcheck.stages.failing_states import LastFailures, failing_states, read_failing, write_failing
 from crashcheck.stages.phases import OnProgress, TimedPhases
 from crashcheck.stages.recording import (
     OnPhase,

@@ -72,12 +72,10 @@ UNSEEN = replace(TRACE, not_followed=(NotFollowed("io_uring", "use other calls")
         (run(trace=UNSEEN), "warning", True),
         (run(trace=UNSEEN), "note", True),
         (run(trace=UNSEEN), "none", False),
-        (run(states=replace(ALL, signatures=100, signatures_tested=19), stop=StopReason.BUDGET_SECONDS), "error", True),
-        (
-            run(states=replace(ALL, signatures=100, signatures_tested=20), stop=StopReason.BUDGET_SECONDS),
-            "error",
-            False,
-        ),
+        (run(states=replace(ALL, signatures=100, signatures_tested=19)), "error", True),
+        (run(states=replace(ALL, signatures=100, signatures_tested=20)), "error", False),
+        (run(states=replace(ALL, signatures=12, signatures_tested=9)), "error", True),
+        (run(states=replace(ALL, signatures=5, signatures_tested=4)), "error", False),
         (run(), "warning", False),
     ],
     ids=[
