@@ -1,7 +1,8 @@
 """The states that fail, in a file that the next run reads: it tests them first, and reports which of them pass now.
 
 A state is written as what it loses and keeps, by site signature, so that the next version's recording has a counterpart
-(checker/findings/counterpart.py). The file is data of whoever ran before: it can change the order of a search, and nothing else.
+(checker/findings/counterpart.py). The file is data of whoever ran before: it can change the order of
+a search, and nothing else.
 """
 
 from __future__ import annotations
