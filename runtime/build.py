@@ -93,7 +93,7 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """
     command = tuple(compiler) if compiler else find_compiler()
     sources = c_sources()
-    home = cache_folder() / f"runtime-{_key(command, sources)}"
+    home = _home(command, sources)
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         with open(home.parent / ".lock", "w", encoding="ascii") as lock:
@@ -107,6 +107,15 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
     )
+
+
+def is_built() -> bool:
+    """Whether `build_runtime` finds it in the cache. Raises `no-c-compiler`."""
+    return _home(find_compiler(), c_sources()).is_dir()
+
+
+def _home(command: Sequence[str], sources: Sequence[Path]) -> Path:
+    return cache_folder() / f"runtime-{_key(command, sources)}"
 
 
 def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:

@@ -190,7 +190,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
                 _convert(work, home, why_strace)
             seal(work / "trace.cct")
     except OSError as error:
-        raise _from_os(error, work) from error
+        raise from_os(error, work) from error
     recording = Recording(work, end)
     if traces_calls:
         validate.check_permitted(recording, workload.command)
@@ -447,7 +447,7 @@ def tail(path: Path) -> str:
     return f"\n{text}" if text else ""
 
 
-def _from_os(error: OSError, work: Path) -> CrashcheckError:
+def from_os(error: OSError, work: Path) -> CrashcheckError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CrashcheckError(
             "record-disk-full", f"no space left while recording in {work}", "Make room, or choose another folder."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import itertools
 import mmap
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
 _ZEROS = bytes(CHUNK_BYTES)
+_FICLONE = 0x40049409  # _IOW(0x94, 9, int): one file gets the blocks of another, both keep them
 _FALLOC_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -67,43 +69,87 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a regular file with its mode, data ranges only; zeros become holes."""
+    """Copy a regular file with its mode, data ranges only; zeros become holes. Blocks are shared where that works."""
     with source.open("rb", buffering=0) as read:
         status = os.fstat(read.fileno())
         fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.ftruncate(fd, status.st_size)
-            for low, high in extents(read.fileno(), 0, status.st_size):
-                copy_range(read.fileno(), fd, low, high, skip_zeros=True)
+            if not _share(read.fileno(), fd):
+                os.ftruncate(fd, status.st_size)
+                for low, high in extents(read.fileno(), 0, status.st_size):
+                    copy_range(read.fileno(), fd, low, high, skip_zeros=True)
             os.fchmod(fd, stat.S_IMODE(status.st_mode))
         finally:
             os.close(fd)
 
 
-def copy_tree(source: Path, target: Path, linked: dict[tuple[int, int], Path] | None = None) -> None:
+def _share(source: int, target: int) -> bool:
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
+
+
+def copy_tree(
+    source: Path,
+    target: Path,
+    linked: dict[tuple[int, int], Path] | None = None,
+    *,
+    lenient: bool = False,
+    within: str = "",
+) -> set[str]:
     """Copy a folder of regular files, folders and symbolic links; other kinds of files are left out.
 
     Names of one file are names of one file in the copy. `linked`: the copies of such files so far.
+    `lenient`, for a folder of the user's: other kinds are made anew, what cannot be read and other file systems are
+    there without content, and the owner may read and write all copies. Returns the paths of what lacks content.
     """
     linked = {} if linked is None else linked
+    lacking: set[str] = set()
     target.mkdir(parents=True, exist_ok=True)
+    above = source.stat()
     with os.scandir(source) as entries:
         for entry in sorted(entries, key=lambda e: e.name):
-            there = target / entry.name
-            if entry.is_symlink():
-                there.symlink_to(os.readlink(entry.path))
-            elif entry.is_dir():
-                copy_tree(Path(entry.path), there, linked)
-            elif entry.is_file():
-                status = entry.stat()
+            there, path = target / entry.name, f"{within}{entry.name}"
+            try:
+                status = entry.stat(follow_symlinks=False)
                 file = status.st_dev, status.st_ino
-                if file in linked:
+                if entry.is_symlink():
+                    there.symlink_to(os.readlink(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    if lenient and status.st_dev != above.st_dev:
+                        raise PermissionError(errno.EXDEV, "another file system")
+                    lacking |= copy_tree(Path(entry.path), there, linked, lenient=lenient, within=f"{path}/")
+                elif file in linked:
                     os.link(linked[file], there)
-                    continue
-                copy_file(Path(entry.path), there)
-                if status.st_nlink > 1:
-                    linked[file] = there
-    os.chmod(target, stat.S_IMODE(source.stat().st_mode))
+                elif stat.S_ISREG(status.st_mode):
+                    copy_file(Path(entry.path), there)
+                    if lenient:
+                        there.chmod(stat.S_IMODE(status.st_mode) | 0o600)
+                    if status.st_nlink > 1:
+                        linked[file] = there
+                elif lenient:
+                    os.mknod(there, stat.S_IFMT(status.st_mode) | 0o600, status.st_rdev)
+            except FileNotFoundError:
+                if not lenient:
+                    raise  # else another process has removed it meanwhile
+            except PermissionError:
+                if not lenient:
+                    raise
+                lacking.add(path)
+                _stand_in(there, status)
+    os.chmod(target, stat.S_IMODE(above.st_mode) | (0o700 if lenient else 0))
+    return lacking
+
+
+def _stand_in(path: Path, status: os.stat_result) -> None:
+    """Something of the same kind and size, without content; nothing instead of a device."""
+    if stat.S_ISDIR(status.st_mode):
+        path.mkdir(exist_ok=True)
+    elif stat.S_ISREG(status.st_mode):
+        with path.open("wb") as file:
+            file.truncate(status.st_size)
 
 
 def data_bytes(folder: Path) -> int:

@@ -79,7 +79,7 @@ class SnapshotOracle:
         self._changed = replaced | {inode for _, inode in slots} | set(np.unique(self._graph.file).tolist())
         self._counts: dict[tuple[int, bytes], Counts] = {}  # of an inode's content
         self._told = self._space.points.acknowledging
-        many = np.bincount(self._graph.file)
+        many = np.bincount(self._graph.file, minlength=max(self._changed, default=0) + 1)
         self._skipped = frozenset(
             inode
             for inode in self._changed

@@ -35,7 +35,7 @@ static enum then file_enter(struct tracee *thread, int number, bool outputs)
         }
         return UPDATE;
     }
-    int kind = outputs ? output_kind(call->fd, &state) : -1;
+    int kind = outputs ? output_kind(call->fd, number, &state) : -1;
     call->offset = (uint64_t)kind;
     return kind < 0 ? SKIP : LEAVE;
 }

@@ -233,10 +233,12 @@ static void scan(int fd, uint32_t folder, const char *path)
             name_set(folder, name, inode->id);
             if (S_ISDIR(state.st_mode)) {
                 int inside = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                if (inside < 0)
-                    die("a folder in the watched folder cannot be read");
-                scan(inside, inode->id, below);
-                close(inside);
+                if (inside >= 0 && state.st_dev == inodes_device())
+                    scan(inside, inode->id, below);
+                else
+                    trace_note("unwatched", below); /* it cannot be read, or is another file system */
+                if (inside >= 0)
+                    close(inside);
             }
             free(below);
         }

@@ -67,11 +67,11 @@ static bool leads_outside(int fd, const struct stat *state)
     return domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX;
 }
 
-int output_kind(int fd, const struct stat *state)
+int output_kind(int fd, int number, const struct stat *state)
 {
     bool null = S_ISCHR(state->st_mode) && major(state->st_rdev) == 1;
-    if (same(state, &standard[1]) && !null)
-        return CC_OUTPUT_STDOUT;
+    if (same(state, &standard[1]) && !null) /* both may be one terminal */
+        return number == 2 && same(state, &standard[2]) ? CC_OUTPUT_STDERR : CC_OUTPUT_STDOUT;
     if (same(state, &standard[2]) && !null)
         return CC_OUTPUT_STDERR;
     if (S_ISCHR(state->st_mode))
@@ -101,7 +101,7 @@ static enum then send_enter(struct tracee *thread)
     call->fd = descriptor_of(thread, (int)call->argument[0]);
     if (call->fd < 0 || fstat(call->fd, &state) != 0)
         return SKIP;
-    int kind = output_kind(call->fd, &state);
+    int kind = output_kind(call->fd, (int)call->argument[0], &state);
     call->offset = (uint64_t)kind;
     return kind < 0 ? SKIP : LEAVE;
 }

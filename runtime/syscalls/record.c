@@ -1,8 +1,11 @@
 /* Runs a command and records what its system calls do to the files of a folder:
  *
- *   record [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]
+ *   record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]
  *
- * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes. */
+ * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes.
+ *
+ * With --in-place the command is as it would be without us: it stays in our process group and has the terminal, and
+ * what it leaves running goes on. FD gets the command's process number and, when the trace is complete, its status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,6 +25,8 @@
      PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
 #define STOPPED_IN_CALL (SIGTRAP | 0x80)
 
+static int in_place = -1;                     /* where its end is reported, or -1 */
+static pid_t caller;                          /* the process that reads that */
 static struct tracee *updating;               /* its update has begun, and not ended */
 static struct tracee *waiting, **last_waiting = &waiting;
 
@@ -191,6 +196,13 @@ static void born(struct tracee *parent)
         trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
 }
 
+/* The shell that waits for our caller has to see that the command stops (Ctrl-Z) or continues. */
+static void pass_on(const struct tracee *thread, int signal)
+{
+    if (in_place >= 0 && (uint32_t)thread->tid == trace_header()->main_pid && getppid() == caller)
+        kill(caller, signal);
+}
+
 static void stopped(struct tracee *thread, int status)
 {
     int signal = WSTOPSIG(status), event = status >> 16;
@@ -203,11 +215,14 @@ static void stopped(struct tracee *thread, int status)
         leave(thread);
     } else if (event == PTRACE_EVENT_STOP && signal != SIGTRAP) {
         ptrace(PTRACE_LISTEN, thread->tid, NULL, NULL); /* stopped by a signal, as without us */
+        pass_on(thread, SIGSTOP);
     } else if (event) {
         if (event == PTRACE_EVENT_EXEC)
             executed(thread);
         else if (event != PTRACE_EVENT_STOP)
             born(thread);
+        else
+            pass_on(thread, SIGCONT);
         resume(thread, 0);
     } else {
         resume(thread, signal);
@@ -249,8 +264,10 @@ static int follow(pid_t command)
             break;
         }
     }
+    if (in_place >= 0)
+        return last;
     /* What the command left running ends with it. */
-    for (struct tracee *thread; (thread = tracee_any());) {
+    for (struct tracee *thread; (thread = tracee_next(NULL));) {
         char name[32];
         snprintf(name, sizeof name, "%d", thread->process->pid);
         trace_note("ended", name);
@@ -261,6 +278,53 @@ static int follow(pid_t command)
         forget(thread);
     }
     return last;
+}
+
+static void report(int number)
+{
+    if (write(in_place, &number, sizeof number) != sizeof number)
+        return; /* nobody waits for it any more */
+}
+
+/* Signals of the terminal are for the command, and whoever ends our caller does not end the command. */
+static void ignore_signals(void)
+{
+    static const int ignored[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGHUP, SIGTERM, SIGPIPE};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+}
+
+/* Lets what is left of the command run to its end, which nothing records any more: without us its calls would fail, as
+ * the filter stays. */
+static void let_run(void)
+{
+    int status, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd);
+    if (chdir("/") != 0)
+        return;
+    for (struct tracee *thread = waiting; thread; thread = thread->next_waiting)
+        ptrace(PTRACE_CONT, thread->tid, NULL, NULL);
+    for (pid_t tid; (tid = waitpid(-1, &status, __WALL)) > 0 || errno == EINTR;) {
+        if (tid <= 0 || !WIFSTOPPED(status))
+            continue;
+        int event = status >> 16, signal = WSTOPSIG(status);
+        if (event == PTRACE_EVENT_STOP && signal != SIGTRAP)
+            ptrace(PTRACE_LISTEN, tid, NULL, NULL);
+        else
+            ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)(event || signal == STOPPED_IN_CALL ? 0 : signal));
+    }
+}
+
+static void note_left(void)
+{
+    for (struct tracee *thread = tracee_next(NULL); thread; thread = tracee_next(thread)) {
+        char name[32];
+        snprintf(name, sizeof name, "%d", thread->process->pid);
+        mappings_compare_all(thread);
+        if (thread->tid == thread->process->pid)
+            trace_note("left", name);
+    }
 }
 
 static void become(char **command, int ready)
@@ -284,6 +348,13 @@ int main(int count, char **words)
     char notes[PATH_ROOM];
     int ready[2];
     bool usable = true;
+    if (count > 2 && strcmp(words[1], "--in-place") == 0) {
+        in_place = atoi(words[2]);
+        if (fcntl(in_place, F_SETFD, FD_CLOEXEC) != 0)
+            die("--in-place");
+        caller = getppid();
+        count -= 2, words += 2;
+    }
     for (; count > FAULT_WORDS + 1 && strcmp(words[1], "--fault") == 0; count -= FAULT_WORDS + 1, words += FAULT_WORDS + 1)
         usable = usable && fault_add(words + 2);
     if (count > 1 && strcmp(words[1], "--io-uring") == 0) {
@@ -292,7 +363,7 @@ int main(int count, char **words)
         words++;
     }
     if (count < 4 || !usable) {
-        fprintf(stderr, "usage: record [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]\n");
+        fprintf(stderr, "usage: record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]\n");
         return 125;
     }
     snprintf(notes, sizeof notes, "%s.notes", words[1]);
@@ -310,9 +381,12 @@ int main(int count, char **words)
         die("fork");
     if (command == 0) {
         close(ready[1]);
-        setpgid(0, 0);
+        if (in_place < 0)
+            setpgid(0, 0);
         become(words + 3, ready[0]);
     }
+    if (in_place >= 0)
+        ignore_signals();
     trace_header()->main_pid = (uint32_t)command;
     if (ptrace(PTRACE_SEIZE, command, NULL, (void *)(uintptr_t)OPTIONS) != 0) {
         trace_note("ptrace", strerror(errno));
@@ -324,9 +398,19 @@ int main(int count, char **words)
         die("pipe");
     close(ready[0]);
     close(ready[1]);
+    if (in_place >= 0)
+        report(command);
     int status = follow(command);
     faults_end();
+    if (in_place >= 0)
+        note_left();
     trace_close();
+    if (in_place >= 0) {
+        report(status);
+        close(in_place);
+        let_run();
+        return 0;
+    }
     if (WIFSIGNALED(status)) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         signal(WTERMSIG(status), SIG_DFL);

@@ -103,9 +103,11 @@ bool process_alive(pid_t pid)
     return process_known(pid) != NULL;
 }
 
-struct tracee *tracee_any(void)
+struct tracee *tracee_next(const struct tracee *thread)
 {
-    for (size_t i = 0; i < SLOTS; i++)
+    if (thread && thread->next)
+        return thread->next;
+    for (size_t i = thread ? (uint32_t)thread->tid % SLOTS + 1 : 0; i < SLOTS; i++)
         if (threads[i])
             return threads[i];
     return NULL;

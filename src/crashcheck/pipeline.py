@@ -93,6 +93,7 @@ def run(
     shards: Sequence[Path] = (),
     cluster: Cluster | None = None,
     failing: Path | None = None,
+    record: Callable[[Path], Recording] | None = None,
     on_progress: OnProgress = lambda phase, progress: None,
 ) -> Ran:
     """Do what `config` asks. `jobs`: checks at a time, 0: one per core; `depth` 2: crash the recovery as well.
@@ -100,7 +101,8 @@ def run(
     States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
     `resume`: search the recording of the last run, if it is one of the same program and workload. `shards`: files of
     shards that have searched it; then another recording is an error. `cluster`: executes the crash states. `failing`:
-    the file of the states that failed in the last run, which are tested first; it gets those of this run.
+    the file of the states that failed in the last run, which are tested first; it gets those of this run. `record`: makes
+    the recording in a folder, instead of the workload that is configured.
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
@@ -113,6 +115,7 @@ def run(
     with built(config, on_phase) as run_folder:
         recording = resumed(config, run_folder.path) if resume else None
         recording = handed_on(config, run_folder.path) if shards else recording
+        recording = record(run_folder.path) if record is not None else recording
         recording = recording or record_in(config, run_folder.path, on_phase)
         trace = _read(config, recording, run_folder, on_phase)
         if shards:

@@ -136,7 +136,7 @@ struct tracee {
 struct tracee *tracee_of(pid_t tid); /* made where it is not known */
 struct tracee *tracee_known(pid_t tid);
 void tracee_forget(struct tracee *thread);
-struct tracee *tracee_any(void);
+struct tracee *tracee_next(const struct tracee *thread); /* after NULL the first one; NULL after the last */
 size_t memory_read(struct tracee *thread, uint64_t address, void *to, size_t size); /* how many bytes could be read */
 bool memory_path(struct tracee *thread, uint64_t address, char *to);                /* to: PATH_ROOM bytes */
 struct tracee *tracee_within(const struct process *process);                        /* any of its threads, or NULL */
@@ -188,7 +188,7 @@ void stores_take(void); /* what instrumented code has recorded */
 
 /* outputs.c */
 void outputs_start(void);
-int output_kind(int fd, const struct stat *state); /* enum cc_output_kind, or -1 */
+int output_kind(int fd, int number, const struct stat *state); /* fd is ours, number the program's; enum cc_output_kind, or -1 */
 bool output_own(const struct place *place); /* something outside of the folder that was made while recording */
 void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown);
 

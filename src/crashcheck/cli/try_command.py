@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from crashcheck.cache import cache_folder
 from crashcheck.cli.options import add_jobs, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
@@ -23,8 +26,8 @@ _SCRIPT = "command.sh"
 _SECONDS = 20.0
 _MODELS = tuple(name for name, family in FAMILIES.items() if family.names)
 _DESCRIPTION = (
-    "Runs COMMAND in a copy of the working folder and records its system calls. Then looks for crashes after which the "
-    "files hold less than before, or lack what was reported as done. The folder ends as COMMAND alone would leave it."
+    "Runs COMMAND in the working folder and records its system calls. Then looks for crashes after which the files "
+    "hold less than before, or lack what was reported as done. The folder ends as COMMAND alone would leave it."
 )
 
 
@@ -65,8 +68,8 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck import pipeline
     from crashcheck.checker import policy
-    from crashcheck.checker.store import Store
-    from crashcheck.copied_folder import apply_changes
+    from crashcheck.runtime.in_place import Command, record_in_place
+    from crashcheck.stages.recording import prepare_recorder
 
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
@@ -74,8 +77,7 @@ def main(args: argparse.Namespace) -> int:
             "bad-option", "There is no command to try.", "For example: crashcheck try -- gzip big.txt"
         )
     folder = (args.folder or Path.cwd()).resolve()
-    if args.folder is None:
-        _refuse_much(folder)
+    _refuse(folder, named=args.folder is not None)
     faults = [parse_fault(text) for text in args.fault]
     config = override(
         _config(folder, words, faults, exits=args.exit, io_uring=args.io_uring),
@@ -85,15 +87,12 @@ def main(args: argparse.Namespace) -> int:
         states=args.states,
     )
     wanted = [parse_format(text) for text in args.format or ()]
+    command = Command(words, folder if args.folder is not None else None, faults)
+    prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
     try:
-        ran = pipeline.run(config, jobs=jobs_of(args))
+        ran = pipeline.run(config, jobs=jobs_of(args), record=lambda work: record_in_place(command, work))
     except CrashcheckError as error:
         raise _of_command(error, words, folder) from error
-    finally:
-        newest = next(iter(Store(config.folder).newest()), None)
-        if newest is not None and (newest / "first").is_dir():
-            _show_output(newest)
-            apply_changes(newest / "first", newest / "pool", folder, newest / "trace.cct")
     write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
     if policy.fails(ran.result, ran.result.fail_on):
         where = shlex.quote(str(config.folder))
@@ -108,10 +107,7 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
     command = f"`{shlex.join(words)}`"
     if error.slug == "workload-failed":
         how = error.message.partition(": ")[0].removeprefix("the workload ")
-        changed = (
-            f"What it did until then is done in {folder}. It ran in a copy of this folder: if it needs files of "
-            "the folders above, run it in one that holds all of them, with --folder."
-        )
+        changed = f"What it did until then is done in {folder}."
         refused = " It was refused io_uring: --io-uring permits it." if "io_uring" in error.hint else ""
         return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed + refused)
     if error.slug == "nothing-persistent":
@@ -120,11 +116,18 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
     return error
 
 
-def _refuse_much(folder: Path) -> None:
-    """Raise CrashcheckError try-folder if the working folder holds so much that a copy of it is a surprise."""
+def _refuse(folder: Path, *, named: bool) -> None:
+    """Raise CrashcheckError try-folder if a copy of the folder is a surprise, as it holds much, or would hold itself."""
+    if cache_folder().resolve().is_relative_to(folder):
+        raise CrashcheckError(
+            "try-folder",
+            f"{folder} holds crashcheck's own cache, {cache_folder()}, and the copy of it would be there.",
+            "Give a folder inside it, or another cache: CRASHCHECK_CACHE=/var/tmp/crashcheck crashcheck try ...",
+        )
+    if named:
+        return
     files = size = 0
-    for path in folder.rglob("*"):
-        status = path.lstat()
+    for status in _statuses(folder):
         files, size = files + 1, size + status.st_blocks * 512
         if files > MOST_FILES or size > MOST_BYTES:
             raise CrashcheckError(
@@ -134,24 +137,28 @@ def _refuse_much(folder: Path) -> None:
             )
 
 
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    """Of all that can be seen below a folder, in its file system."""
+    device = folder.stat().st_dev
+    for top, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):  # removed meanwhile
+                status = os.lstat(os.path.join(top, name))
+                if status.st_dev == device:
+                    yield status
+                else:
+                    folders[:] = [other for other in folders if other != name]
+
+
 def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: bool, io_uring: bool) -> Config:
     """A configuration for one command, kept with its recordings in the user's cache."""
-    from crashcheck.cache import cache_folder
     from crashcheck.checker.findings.identity import digest_of
 
     project = cache_folder() / "try" / digest_of([str(folder)])
     project.mkdir(parents=True, exist_ok=True)
-    # Paths into the folder lead into the copy.
-    inside = [f"$1{word[len(str(folder)) :]}" if word.startswith(f"{folder}/") else "" for word in words]
-    line = " ".join(
-        '"$1"' + shlex.quote(path[2:]) if path else shlex.quote(word) for word, path in zip(words, inside, strict=True)
-    )
     script = project / _SCRIPT
-    script.write_text(f'cd "$1" && exec {line}\n', encoding="utf-8", errors="surrogateescape")
+    script.write_text(f'cd "$1" && exec {shlex.join(words)}\n', encoding="utf-8", errors="surrogateescape")
     toml = f"""# written by `crashcheck try`: {json.dumps(shlex.join(words))}
-[setup]
-command = {json.dumps(["cp", "-a", "--reflink=auto", "--", f"{folder}/.", "{pool}"])}
-
 [workload]
 command = {json.dumps(["/bin/sh", str(script), "{pool}"])}
 recorder = "syscalls"
@@ -178,12 +185,3 @@ seconds = {_SECONDS:g}
         toml += "\n[[faults]]\n" + "".join(f"{key} = {json.dumps(getattr(fault, key))}\n" for key in keys)
     (project / FILE_NAME).write_text(toml, encoding="utf-8", errors="surrogateescape")
     return load(project)
-
-
-def _show_output(run: Path) -> None:
-    """Pass on what the command printed."""
-    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
-        path = run / name
-        if path.is_file():
-            stream.write(path.read_text(encoding="utf-8", errors="replace"))
-            stream.flush()

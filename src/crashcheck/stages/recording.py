@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import family_of
+from crashcheck.runtime.build import build_runtime, is_built
 from crashcheck.runtime.record import DigestsAt, NthEvent, ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind, Recorder
 from crashcheck.runtime.validate import read_notes
@@ -158,9 +159,18 @@ def record_in(
     config: Config, folder: Path, on_phase: OnPhase = lambda phase: None, *, loads: bool | None = None
 ) -> Recording:
     """As `record_run`, but only record."""
+    prepare_recorder(on_phase)
     on_phase("recording")
     workload = workload_in(config, folder)
     return record_workload(config, workload if loads is None else replace(workload, loads=loads), folder)
+
+
+def prepare_recorder(on_phase: OnPhase) -> None:
+    """Compile the recorder if it is not there yet: once, for some time. Where it cannot be, recording has a message."""
+    with suppress(CrashcheckError):
+        if not is_built():
+            on_phase("compiling the recorder (only this time)")
+            build_runtime()
 
 
 def read_workload(config: Config, recording: Recording, trace: Trace) -> RecordedRun:

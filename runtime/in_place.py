@@ -1,0 +1,144 @@
+"""Record a command in the user's own folder, where it runs as it would without us: same place, terminal and input.
+
+The folder is copied before and after; nothing of ours is ever in it. What the command leaves running goes on, under
+the recorder, which then records nothing more and ends with it. So does the command itself if we are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from types import FrameType
+
+from crashcheck.config.faults import Fault, arguments
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime import validate
+from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.record import ProcessEnd, Recording, from_os
+from crashcheck.runtime.seal import seal
+from crashcheck.runtime.sparse import copy_tree
+
+_NUMBER = struct.Struct("i")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the user, and the folder in which it runs and that is watched."""
+
+    words: Sequence[str]
+    folder: Path | None  # None: the working folder, by the name that the user's shell has for it
+    faults: Sequence[Fault] = ()
+
+
+def record_in_place(command: Command, work: Path) -> Recording:
+    """Run `command`, and fill the folder `work` as `record` does.
+
+    An exit status other than 0 is an error, unless calls were made to fail. Raises CrashcheckError: as `record`.
+    """
+    recorder = build_runtime().syscalls
+    work.mkdir(parents=True, exist_ok=True)
+    work = work.resolve()
+    # The folder itself, whatever the command does to its name.
+    folder = os.open(command.folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    seen = Path(f"/proc/self/fd/{folder}")
+    trace = work / "trace.cct"
+    try:
+        left_out = copy_tree(seen, work / "first", lenient=True)
+        for name in ("stdout", "stderr", "addresses"):
+            (work / name).touch()
+        words = [*arguments(command.faults), str(trace), f"/proc/{os.getpid()}/fd/{folder}", *command.words]
+        end = _run(recorder, words, command.folder)
+        left_out |= copy_tree(seen, work / "pool", lenient=True)
+        with open(f"{trace}.notes", "a", encoding="utf-8", errors="surrogateescape") as notes:
+            notes.writelines(f"uncopied\t{path}\n" for path in sorted(left_out))
+        seal(trace)
+    except OSError as error:
+        raise from_os(error, work) from error
+    finally:
+        os.close(folder)
+    recording = Recording(work, end)
+    validate.check_permitted(recording, command.words)
+    missed = validate.unmet_faults(recording, command.faults)
+    if end.exit_code != 0 and (missed or not command.faults):
+        raise CrashcheckError("workload-failed", f"the workload {end.text(None)}: {' '.join(command.words)}", "")
+    validate.check_faults(recording, missed)
+    validate.check_calls(recording, command.words, True)
+    return recording
+
+
+def _run(recorder: Path, words: Sequence[str], folder: Path | None) -> ProcessEnd:
+    """The command under the recorder, until the command ends."""
+    answer, report = os.pipe()
+    os.set_inheritable(report, True)
+    began = time.monotonic()
+    with open(answer, "rb", buffering=0) as pipe:
+        try:
+            process = subprocess.Popen(
+                [str(recorder), "--in-place", str(report), *words],
+                cwd=folder,
+                env=_environment(folder),
+                close_fds=False,  # what the user's shell has opened for the command
+            )
+        finally:
+            os.close(report)
+        main = _number(pipe)
+        with _signals_for(main):
+            status = _number(pipe)
+    seconds = time.monotonic() - began
+    if status is None:
+        code = process.wait()
+        return ProcessEnd(code if code >= 0 else None, -code if code < 0 else None, False, seconds)
+    process.poll()
+    process.returncode = 0 if process.returncode is None else process.returncode  # it may stay, and is not ours then
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    return ProcessEnd(os.WEXITSTATUS(status) if killed_by is None else None, killed_by, False, seconds)
+
+
+def _number(pipe: FileIO) -> int | None:
+    data = pipe.read(_NUMBER.size) or b""
+    return int(_NUMBER.unpack(data)[0]) if len(data) == _NUMBER.size else None
+
+
+def _environment(folder: Path | None) -> Mapping[str, str]:
+    """The user's; Python may have added LC_CTYPE to it (PEP 538)."""
+    variables = dict(os.environ)
+    with open("/proc/self/environ", "rb") as file:
+        given = file.read().split(b"\0")
+    if variables.get("LC_CTYPE") == "C.UTF-8" and not any(entry.startswith(b"LC_CTYPE=") for entry in given):
+        del variables["LC_CTYPE"]
+    if folder is not None:
+        variables["PWD"] = str(folder)  # as after `cd`
+    return variables
+
+
+@contextlib.contextmanager
+def _signals_for(main: int | None) -> Iterator[None]:
+    """The terminal sends Ctrl-C to the command as well as to us: it decides what follows. Others are passed on."""
+    if main is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(main, number)
+
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
