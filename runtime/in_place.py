@@ -23,7 +23,7 @@ from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import validate
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.record import ProcessEnd, Recording, from_os
+from crashcheck.runtime.record import WITHOUT_URING, ProcessEnd, Recording, from_os
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
@@ -37,6 +37,7 @@ class Command:
     words: Sequence[str]
     folder: Path | None  # None: the working folder, by the name that the user's shell has for it
     faults: Sequence[Fault] = ()
+    io_uring: bool = False  # permit it, although it is not followed
 
 
 def record_in_place(command: Command, work: Path) -> Recording:
@@ -55,7 +56,8 @@ def record_in_place(command: Command, work: Path) -> Recording:
         left_out = copy_tree(seen, work / "first", lenient=True)
         for name in ("stdout", "stderr", "addresses"):
             (work / name).touch()
-        words = [*arguments(command.faults), str(trace), f"/proc/{os.getpid()}/fd/{folder}", *command.words]
+        options = [*arguments(command.faults), *(["--io-uring"] if command.io_uring else [])]
+        words = [*options, str(trace), f"/proc/{os.getpid()}/fd/{folder}", *command.words]
         end = _run(recorder, words, command.folder)
         left_out |= copy_tree(seen, work / "pool", lenient=True)
         with open(f"{trace}.notes", "a", encoding="utf-8", errors="surrogateescape") as notes:
@@ -68,8 +70,9 @@ def record_in_place(command: Command, work: Path) -> Recording:
     recording = Recording(work, end)
     validate.check_permitted(recording, command.words)
     missed = validate.unmet_faults(recording, command.faults)
+    hint = WITHOUT_URING if ("io_uring", "refused") in validate.read_notes(trace) else ""
     if end.exit_code != 0 and (missed or not command.faults):
-        raise CrashcheckError("workload-failed", f"the workload {end.text(None)}: {' '.join(command.words)}", "")
+        raise CrashcheckError("workload-failed", f"the workload {end.text(None)}: {' '.join(command.words)}", hint)
     validate.check_faults(recording, missed)
     validate.check_calls(recording, command.words, True)
     return recording

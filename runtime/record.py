@@ -27,7 +27,7 @@ from crashcheck.runtime.strace.convert import convert, strace_command
 _TAIL_BYTES = 2000
 _SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"
 _STRACE = "strace.out"  # what strace printed, while a recording by it is made
-_WITHOUT_URING = (
+WITHOUT_URING = (
     " It was refused io_uring (ENOSYS), which is not followed: let it use other calls. "
     '[record] io_uring = "allow" permits it and gives up the verdict.'
 )
@@ -426,7 +426,7 @@ def _require_success(recording: Recording, workload: Workload) -> None:
             f"the workload {how}: {command}{_shown(recording.stderr, recording.stdout)}",
             "It must exit with status 0 when nothing crashes; run it by hand in a pool folder "
             + ("that is empty." if workload.setup is None else "on which the [setup] command has run.")
-            + (_WITHOUT_URING if ("io_uring", "refused") in validate.read_notes(recording.trace) else ""),
+            + (WITHOUT_URING if ("io_uring", "refused") in validate.read_notes(recording.trace) else ""),
         )
 
 

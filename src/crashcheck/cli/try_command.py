@@ -87,7 +87,7 @@ def main(args: argparse.Namespace) -> int:
         states=args.states,
     )
     wanted = [parse_format(text) for text in args.format or ()]
-    command = Command(words, folder if args.folder is not None else None, faults)
+    command = Command(words, folder if args.folder is not None else None, faults, args.io_uring)
     prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
     try:
         ran = pipeline.run(config, jobs=jobs_of(args), record=lambda work: record_in_place(command, work))
@@ -117,7 +117,7 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
 
 
 def _refuse(folder: Path, *, named: bool) -> None:
-    """Raise CrashcheckError try-folder if a copy of the folder is a surprise, as it holds much, or would hold itself."""
+    """Raise CrashcheckError try-folder if the folder holds so much that a copy is a surprise, or would hold the copy."""
     if cache_folder().resolve().is_relative_to(folder):
         raise CrashcheckError(
             "try-folder",

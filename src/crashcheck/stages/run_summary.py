@@ -57,6 +57,9 @@ _REMARKS = {
     "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
     "strace": "recorded by strace ({}): stores through mappings and call stacks are not known",
     "io_uring": "io_uring was {} (ENOSYS), as by an older kernel: programs then use calls that are recorded",
+    "uncopied": "{}: it could not be read, or is another file system; in crash images it has no content",
+    "unwatched": "{}: it could not be read, or is another file system; what changed in it is not recorded",
+    "left": "process {} was still running when the command ended; what it wrote from then on is not recorded",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
 }
 
