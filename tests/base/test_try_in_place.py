@@ -1,4 +1,4 @@
-"""`crashcheck try` leaves in the folder what the command alone leaves: names, kinds, bytes, modes, owners, links, xattrs."""
+"""`crashcheck try` leaves what the command alone leaves: names, kinds, bytes, modes, owners, links, xattrs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ import pytest
 
 SETUP = """
 printf 'one\\ntwo\\nthree\\n' > notes; echo 'old' > config; ln -s notes link; ln notes hard; mkdir src; chmod 640 config
-printf 'int main(void) { return 0; }\\n' > src/main.c; printf 'all: out\\nout: src/main.c\\n\\tcp $< $@; pwd > where\\n' > Makefile
+printf 'int main(void) { return 0; }\\n' > src/main.c
+printf 'all: out\\nout: src/main.c\\n\\tcp $< $@; pwd > where\\n' > Makefile
 printf -- '--- notes\\n+++ notes\\n@@ -1,3 +1,3 @@\\n one\\n-two\\n+zwei\\n three\\n' > change.patch
 printf 'cmake_minimum_required(VERSION 3.10)\\nproject(x NONE)\\n' > CMakeLists.txt
 tar cf some.tar --mtime=@0 src notes; mkfifo fifo; touch -d @0 empty
-git init -q repo && cd repo && git config user.email a@b && git config user.name a && git commit -q --allow-empty -m first
+git init -q repo && cd repo && git config user.email a@b && git config user.name a
+git commit -q --allow-empty -m first
 """
 COMMANDS = [
     "git -C repo worktree add -q ../wt",
@@ -30,7 +32,8 @@ COMMANDS = [
     "python3 -m venv --without-pip env",
     "cmake -B build .",
     "ln -s $PWD here; ln -sf $PWD/notes abs",
-    "mkdir alt adm; update-alternatives --altdir $PWD/alt --admindir $PWD/adm --log $PWD/log --install $PWD/pick pick $PWD/notes 1",
+    "mkdir alt adm; update-alternatives --altdir $PWD/alt --admindir $PWD/adm --log $PWD/log "
+    "--install $PWD/pick pick $PWD/notes 1",
     "tar xf some.tar -C src; tar czf src.tgz --mtime=@0 src",
     "rsync -a src/ mirror/",
     "sqlite3 db 'create table t(a); insert into t values(1)'",
@@ -54,7 +57,7 @@ COMMANDS = [
     "touch new; chmod 600 new; chmod g+s src",
     "sort -o notes notes; split -n 2 notes",
     "perl -pi -e s/old/older/ config",
-    "python3 -c 'import shelve, os; d = open(os.getcwd() + \"/x\", \"w\").write(os.environ[\"PWD\"])'",
+    'python3 -c \'import shelve, os; d = open(os.getcwd() + "/x", "w").write(os.environ["PWD"])\'',
     "zip -qX z.zip notes; unzip -qo z.zip -d unzipped",
     "setfattr -n user.a -v b config; true",
     "find . -name '*.c' -exec cp {} {}.orig ';'",
@@ -81,11 +84,20 @@ def listed(folder: Path) -> dict[str, tuple[object, ...]]:
         with contextlib.suppress(OSError):
             attributes = {name: os.getxattr(path, name) for name in os.listxattr(path, follow_symlinks=False)}
         links = status.st_nlink if not stat.S_ISDIR(status.st_mode) else 0
-        out[str(path.relative_to(folder))] = (status.st_mode, status.st_uid, status.st_gid, links, held, str(attributes))
+        out[str(path.relative_to(folder))] = (
+            status.st_mode,
+            status.st_uid,
+            status.st_gid,
+            links,
+            held,
+            str(attributes),
+        )
     return out
 
 
-def left_by(words: list[str], place: Path, typed: str = "") -> tuple[dict[str, tuple[object, ...]], subprocess.CompletedProcess[str]]:
+def left_by(
+    words: list[str], place: Path, typed: str = ""
+) -> tuple[dict[str, tuple[object, ...]], subprocess.CompletedProcess[str]]:
     """What a command leaves in a folder with this path, which is made anew, and how it ended."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -111,7 +123,7 @@ def test_the_folder_is_that_of_the_plain_command(command: str, tmp_path: Path) -
 
 
 def test_a_command_reads_our_input_and_writes_at_once(tmp_path: Path) -> None:
-    tried, done = left_by(trying("read x; echo got $x; echo to-stderr >&2; echo $x > f"), tmp_path / "f", "typed\n")
+    _, done = left_by(trying("read x; echo got $x; echo to-stderr >&2; echo $x > f"), tmp_path / "f", "typed\n")
     assert done.stdout.startswith("got typed\n")
     assert done.stderr.startswith("to-stderr\n")
     assert (tmp_path / "f" / "f").read_text() == "typed\n"
@@ -156,7 +168,8 @@ def test_a_signal_to_us_leaves_the_folder_to_the_command(number: signal.Signals,
     go = tmp_path / "go"
     os.mkfifo(go)
     (tmp_path / "f").mkdir()
-    command = f"trap 'echo asked >> f; exit 3' TERM; echo begun > f; echo ready; read x < {go}; echo ended >> f; echo . > {go}"
+    asked = "trap 'echo asked >> f; exit 3' TERM"
+    command = f"{asked}; echo begun > f; echo ready; read x < {go}; echo ended >> f; echo . > {go}"
     process = subprocess.Popen(trying(command), cwd=tmp_path / "f", stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -190,7 +203,11 @@ def test_what_others_change_meanwhile_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_our_cache_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
-        trying("echo x > f"), cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "CRASHCHECK_CACHE": str(tmp_path / "c")}
+        trying("echo x > f"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CRASHCHECK_CACHE": str(tmp_path / "c")},
     )
     assert done.returncode == 2
     assert "[try-folder]" in done.stderr

@@ -117,7 +117,7 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
 
 
 def _refuse(folder: Path, *, named: bool) -> None:
-    """Raise CrashcheckError try-folder if the folder holds so much that a copy is a surprise, or would hold the copy."""
+    """Raise CrashcheckError try-folder if a copy of the folder is a surprise for its size, or would be in it."""
     if cache_folder().resolve().is_relative_to(folder):
         raise CrashcheckError(
             "try-folder",
