@@ -330,7 +330,7 @@ def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple
         _unlink(target)
     elif size == FOLDER:
         Path(target).mkdir(exist_ok=True)
-    elif size == SYMLINK:
+    elif size == SYMLINK and writes[0][1]:  # else a socket or a FIFO, which copies leave out as well
         os.symlink(os.fsdecode(writes[0][1]), target)
     elif size == LINK:
         _unlink(target)

@@ -13,7 +13,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
 
 
 def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -21,7 +21,7 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     monkeypatch.chdir(folder)
     command = f"printf 'new content' > tmp; mv tmp {folder}/f; echo ready"
     assert main(["try", "--states", "50", "--", "sh", "-c", command.replace(f"{folder}/", "")]) == EXIT_FINDINGS
-    printed = capsys.readouterr().out
+    printed = capfd.readouterr().out
     assert printed.startswith("ready\n")
     assert "the rename of tmp to f can survive a crash without 11 bytes at offset 0x0 of tmp" in printed
     assert "add fsync of tmp before the rename of tmp to f" in printed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.images.image_folder import LINK, ImageFolder, write_image
+from crashcheck.checker.images.image_folder import LINK, SYMLINK, ImageFolder, write_image
 from crashcheck.runtime.sparse import copy_tree
 from support.folders import Recorded
 from support.tracing import CallsBuilder
@@ -93,3 +93,11 @@ def test_links_are_put_back_after_a_check(damage: str, tmp_path: Path) -> None:
         assert sorted(path.name for path in image.pool.rglob("*")) == ["a", "b", "c", "d", "e", "f"]
     finally:
         image.close()
+
+
+def test_a_socket_is_left_out_of_an_image(tmp_path: Path) -> None:
+    """Of what has no content, a patch is a symbolic link without a target."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "f").touch()
+    write_image(tmp_path / "first", [("socket", True, SYMLINK, ((0, b""),))], tmp_path / "image")
+    assert [path.name for path in (tmp_path / "image").iterdir()] == ["f"]
