@@ -1,6 +1,6 @@
 """Record a command in the user's own folder, where it runs as it would without us: same place, terminal and input.
 
-The folder is copied before and after; nothing of ours is ever in it. What the command leaves running goes on, under
+The folder is copied before and after; nothing of ours is ever in it. What the command leaves running continues, under
 the recorder, which then records nothing more and ends with it. So does the command itself if we are killed.
 """
 

@@ -5,7 +5,7 @@
  * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes.
  *
  * With --in-place the command is as it would be without us: it stays in our process group and has the terminal, and
- * what it leaves running goes on. FD gets the command's process number and, when the trace is complete, its status. */
+ * what it leaves running continues. FD gets the command's process number and, when the trace is complete, its status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
