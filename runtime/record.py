@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
+from crashcheck.masking import inherited_environment
 from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
@@ -269,9 +270,9 @@ def _preloadable(library: Path | None) -> Iterator[str]:
 
 
 def _environment(workload: Workload, work: Path, preload: str) -> dict[str, str]:
-    """What both commands find in their environment: ours without CRASHCHECK_*, `env`, the recorder and its files."""
+    """What both commands find in their environment: what they inherit of ours, `env`, the recorder and its files."""
     pool = str(work / "pool")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
+    variables = inherited_environment("CRASHCHECK_")
     variables.update({name: value.replace("{pool}", pool) for name, value in workload.env.items()})
     parts = [part for part in (preload, variables.get("LD_PRELOAD", "")) if part not in ("", ".")]
     if parts:

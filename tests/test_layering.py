@@ -19,6 +19,7 @@ BASE = {
     "config",
     "errors",
     "interruption",
+    "masking",
     "models",
     "ports",
     "source",

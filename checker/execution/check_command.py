@@ -14,6 +14,7 @@ from typing import NamedTuple
 from crashcheck import ports
 from crashcheck.command import Command
 from crashcheck.errors import CrashcheckError
+from crashcheck.masking import inherited_environment
 
 # Variables that a shell, or a run of GitHub Actions, sets to something else each time.
 _DIFFERENT = re.compile(
@@ -97,7 +98,7 @@ class CheckSetup:
 
     def inherited(self) -> dict[str, str]:
         """What checks get of our own environment: nothing that is meant for us."""
-        return {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
+        return inherited_environment("CRASHCHECK_")
 
     def steady(self) -> dict[str, str]:
         """The same without what a shell sets to something else for each command."""

@@ -98,12 +98,15 @@ def write_reports(
     `kept`: where an HTML report is kept for `crashcheck open`, if that is possible. A report that cannot be written
     does not stop the others. Raises CrashcheckError: report-unwritable, output-unwritable.
     """
+    from crashcheck.masking import Mask
     from crashcheck.reports.formats.registry import Rendering
     from crashcheck.reports.view.excerpts import read_sources
     from crashcheck.reports.view.run_view import build_view
     from crashcheck.source import repository_of
 
-    sources = read_sources(result, folder)
+    mask = Mask(os.environ)
+    sources = {name: tuple(map(mask.text, rows)) for name, rows in read_sources(result, folder).items()}
+    result = mask.value(result)
     view = build_view(result, sources)
     rendering = Rendering(result, view, repository_of(folder).name, sources, diff)
     rendering, refusals = _to_files(rendering, wanted, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -163,10 +164,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _write_failure(path: Path, failure: Failure) -> None:
+    from crashcheck.masking import Mask
     from crashcheck.reports.formats.failure import render
 
     try:
-        path.write_text(render(failure), encoding="utf-8", errors="replace")
+        path.write_text(render(Mask(os.environ).value(failure)), encoding="utf-8", errors="replace")
     except OSError as error:
         raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 

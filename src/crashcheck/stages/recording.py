@@ -34,6 +34,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
+from crashcheck.masking import inherited_environment
 from crashcheck.models import family_of
 from crashcheck.runtime.build import build_runtime, is_built
 from crashcheck.runtime.record import DigestsAt, NthEvent, ProcessEnd, Recording, Workload, record, supervise, tail
@@ -120,7 +121,7 @@ def build(config: Config, folder: Path) -> None:
             config.build.command.argv(pool=str(folder / "pool")),
             folder,
             config.folder,
-            {**os.environ, "PATH": path, **prepare.build_environment(config)},
+            {**inherited_environment(), "PATH": path, **prepare.build_environment(config)},
             None,
             log.name,
             log.name,

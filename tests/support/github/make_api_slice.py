@@ -19,6 +19,8 @@ USED = {
     f"{REPOSITORY}/pulls/{{pull_number}}/files": ("get",),
     f"{REPOSITORY}/issues/{{issue_number}}/comments": ("get", "post"),
     f"{REPOSITORY}/issues/comments/{{comment_id}}": ("patch", "delete"),
+    f"{REPOSITORY}/issues/comments/{{comment_id}}/reactions": ("post",),
+    f"{REPOSITORY}/issues/comments/{{comment_id}}/reactions/{{reaction_id}}": ("delete",),
     f"{REPOSITORY}/commits/{{ref}}/check-runs": ("get",),
     f"{REPOSITORY}/check-runs": ("post",),
     f"{REPOSITORY}/check-runs/{{check_run_id}}": ("get", "patch"),
