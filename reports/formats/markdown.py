@@ -10,6 +10,7 @@ from urllib.parse import quote
 from jinja2 import Environment
 from markupsafe import Markup
 
+from crashcheck.checker.results import LEVELS
 from crashcheck.reports.formats import markup, templates
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.failing_behaviour import StepView
@@ -47,33 +48,43 @@ def github_links(repository_url: str, commit: str, name: Callable[[str], str]) -
 
     def link(file: str, number: int) -> str:
         known = name(file)
-        anchor = f"#L{number}" if number else ""
-        return f"{repository_url}/blob/{commit}/{quote(known, errors='replace')}{anchor}" if known else ""
+        # A file without a line is no source, but one that the program writes.
+        return f"{repository_url}/blob/{commit}/{quote(known, errors='replace')}#L{number}" if known and number else ""
 
     return link
 
 
-def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more: str = "") -> str:
-    """The whole text. If it does not fit, it ends between two findings with a line that names the number left out.
+def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more: str = "", cause: bool = False) -> str:
+    """The whole text. If it does not fit, it ends between two findings with a line that names the number left out, and
+    of the table the most severe findings stay.
 
-    `more` names where the rest is found ("the HTML report in the artifact"), as plain text.
+    `more` names where the rest is found ("the HTML report in the artifact"), as plain text. `cause`: the caller's own
+    title says what breaks, and the text begins with the cause.
     """
     environment = _environment()
     every = [*view.findings, *view.uncertain]
     shown = [finding for finding in every if not finding.suppressed]
-    counting = [finding for finding in shown if not finding.why_not]
+    counting = sorted((finding for finding in shown if not finding.why_not), key=_severity)
     settled = [*(f for f in shown if f.why_not), *(f for f in every if f.suppressed)]
     template = environment.get_template("finding.md.j2")
-    head = environment.get_template("summary.md.j2").render(
-        view=view,
-        counting=counting,
-        settled=settled,
-        link=link or _no_link,
-        rows_max=ROWS_MAX,
-        open_max=OPEN_MAX,
-        listed_max=LISTED_MAX,
-    )
     foot = environment.get_template("foot.md.j2").render(view=view)
+    rows_max = ROWS_MAX
+    while True:
+        head = environment.get_template("summary.md.j2").render(
+            view=view,
+            cause=cause,
+            counting=counting,
+            settled=settled,
+            link=link or _no_link,
+            rows_max=rows_max,
+            open_max=OPEN_MAX,
+            listed_max=LISTED_MAX,
+            more=more,
+        )
+        # Half of the place is for the table: a finding's details are worth more than the row of the next.
+        if rows_max == 1 or (len(head) <= limit.characters // 2 and len(head.encode()) <= limit.size_bytes // 2):
+            break
+        rows_max = rows_max * 3 // 4
     parts = [head]
     others = len(counting) - OPEN_MAX
     fold = f"<details><summary>Details of {others:,} more</summary>" if others > 0 else ""
@@ -92,6 +103,10 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
         parts += [_UNFOLD] if fold in parts else []
     text = "\n".join([*(part.strip("\n") + "\n" for part in parts), foot.strip("\n")]).rstrip("\n") + "\n"
     return text if _fits(text, limit) else _bare(view, limit, more)
+
+
+def _severity(finding: FindingView) -> int:
+    return -LEVELS.index(finding.level)
 
 
 class _Room:
@@ -128,7 +143,8 @@ def _cut(left: int, limit: Limit, more: str) -> str:
 
 def _bare(view: RunView, limit: Limit, more: str) -> str:
     """The counts alone, where not even the table fits."""
-    return f"### crashcheck: {markup.inline(superscript(view.counted))}\n\n{_cut(len(view.findings), limit, more)}"
+    count = len(view.findings) + len(view.uncertain)
+    return f"### crashcheck: {markup.inline(superscript(view.counted))}\n\n{_cut(count, limit, more)}"
 
 
 def _no_link(file: str, number: int) -> str:

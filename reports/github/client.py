@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crashcheck.change.diff import Diff, FileDiff, parse
 from crashcheck.errors import CrashcheckError
+from crashcheck.reports.github import sections
+from crashcheck.reports.github.comment_lock import CommentLock
 
 if TYPE_CHECKING:
     from github.CheckRun import CheckRun
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from github.PullRequestReview import PullRequestReview
 
     from crashcheck.reports.github.comment import Annotation, CheckText, ReviewComment
+    from crashcheck.reports.github.sections import Section
 
 API_URL = "https://api.github.com"
 REQUEST_S = 15  # one request
@@ -30,7 +33,6 @@ PAGE = 100
 LISTED_MOST = 3000  # comments, files or reviews of one pull request that are read
 
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d{1,9})\b", re.ASCII)
-_RUN_MARK = re.compile(r"<!-- run (\d{1,20})\.(\d{1,9}) -->")
 
 T = TypeVar("T")
 Done = Literal["created", "updated", "unchanged", "none", "left: a newer run wrote it"]
@@ -115,12 +117,12 @@ class Client:
         )
         self._repository = self._github.get_repo(repository)
         self._login: str | None = None
-        self._asked_login = False
+        self._asked_login = token.startswith("ghs_")  # a workflow's own token may not ask; its author is a bot
 
-    def number_of(self, head: str, sha: str) -> int | None:
-        """The open pull request from `head` ("owner:branch") whose newest commit is `sha`."""
+    def number_of(self, head: str, sha: str, repository: str) -> int | None:
+        """The open pull request from `head` ("owner:branch") of `repository` whose newest commit is `sha`."""
         for pull in self._listed("look for the pull request", lambda: self._repository.get_pulls("open", head=head)):
-            if pull.head.sha == sha:
+            if pull.head.sha == sha and pull.head.repo and pull.head.repo.full_name.lower() == repository:
                 return pull.number
         return None
 
@@ -141,31 +143,60 @@ class Client:
             texts[file.filename] = dict(_new_side(patch))
         return Shown(Diff(files), texts)
 
-    def comment(self, number: int, marker: str, body: str, create: bool, run: tuple[int, int] = (0, 0)) -> Done:
-        """Keep one comment that begins with `marker`; make none unless `create`.
+    def comment(self, number: int, mine: Sequence[Section], create: bool, only_known: bool = False) -> Done:
+        """Put the sections `mine` into the one comment of the pull request; make none unless `create`, and of
+        `only_known` sections none whose job is not in it.
 
-        What a newer run wrote stays: `run` is compared with the comment's `run_mark`; (0, 0) with none.
+        Two publishers may write at a time, and GitHub keeps the last text. So each holds a lock while it reads the
+        comment and writes it. What a newer run wrote about the same job stays.
         """
-        issue = self._repository.get_issue(number)
-        mine = self._comments(number, marker)
-        if not mine:
+        if not self._comments(number):
             if not create:
                 return "none"
-            self._ask(
-                "comment",
-                lambda: issue.create_comment(body),
-                lambda: next(iter(self._comments(number, marker)), None),
-            )
-            return "created"
-        kept, *copies = mine
-        for copy in copies:  # two runs at a time may each have made one
-            self._gone("remove a second comment", copy.delete)
-        if kept.body == body:
-            return "unchanged"
-        if run != (0, 0) and _run_of(kept.body) > run:
+            issue = self._repository.get_issue(number)
+            body = sections.render(sections.merged((), mine))
+            self._ask("comment", lambda: issue.create_comment(body), lambda: next(iter(self._comments(number)), None))
+            if len(self._comments(number)) == 1:
+                return "created"
+        return self._merge_locked(number, mine, only_known)
+
+    def _merge_locked(self, number: int, mine: Sequence[Section], only_known: bool) -> Done:
+        """Merge into the oldest of our comments, and remove the others: publishers may each have made one."""
+        oldest = self._comments(number)[0]
+        lock = CommentLock(self._requester_json, f"{self._repository.url}/issues/comments/{oldest.id}", self._pause)
+        self._ask("lock the comment", lock.take)
+        try:
+            comments = self._comments(number)
+            if not comments:
+                raise Refused("unavailable", "could not comment: somebody removed the comment meanwhile")
+            kept, *copies = comments
+            there = [one for comment in (*copies, kept) for one in sections.read(comment.body or "")]
+            keys = {one.key for one in there}
+            mine = [one for one in mine if one.key in keys or not only_known]
+            if not there and not mine:
+                return "none"
+            merged = sections.merged(sections.merged((), there), mine)
+            body = sections.render(merged)
+            changed = kept.body != body
+            if changed:
+                self._ask("comment", lambda: kept.edit(body))
+            for copy in copies:
+                self._gone("remove a second comment", copy.delete)
+        finally:
+            lock.release()
+        if mine and not any(one in merged for one in mine):
             return "left: a newer run wrote it"
-        self._ask("comment", lambda: kept.edit(body))
-        return "updated"
+        return "updated" if changed else "unchanged"
+
+    def _requester_json(self, method: str, url: str, body: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        """Status and answer. Raises GithubException for an error."""
+        import json
+
+        status, headers, output = self._github.requester.requestJson(method, url, input=body)
+        answer = json.loads(output) if output else None
+        if status >= 400:
+            raise self._github.requester.createException(status, headers, answer or {})
+        return status, answer
 
     def check_run(
         self, sha: str, name: str, external_id: str, text: CheckText, annotations: Sequence[Annotation]
@@ -276,9 +307,11 @@ class Client:
         pull = self._repository.get_pull(number)
         return [one for one in self._listed("read the reviews", pull.get_reviews) if self._is_mine(one, marker)]
 
-    def _comments(self, number: int, marker: str) -> list[IssueComment]:
+    def _comments(self, number: int) -> list[IssueComment]:
+        """Our comments, the oldest first."""
         issue = self._repository.get_issue(number)
-        return [one for one in self._listed("read the comments", issue.get_comments) if self._is_mine(one, marker)]
+        found = self._listed("read the comments", issue.get_comments)
+        return sorted((one for one in found if self._is_mine(one, sections.MARKER)), key=lambda one: one.id)
 
     def _is_mine(self, one: IssueComment | PullRequestReview, marker: str) -> bool:
         """Whether we wrote it: anybody can write the marker, so the author counts as well."""
@@ -354,17 +387,6 @@ class Client:
         if error.status < 500:
             raise Refused("invalid", words) from error
         return 0.0
-
-
-def run_mark(run: tuple[int, int]) -> str:
-    """The hidden line of a comment that names the workflow's run which wrote it."""
-    return f"<!-- run {run[0]}.{run[1]} -->"
-
-
-def _run_of(body: str) -> tuple[int, int]:
-    """The run that a comment of ours names in its second line; (0, 0) if it names none."""
-    found = _RUN_MARK.fullmatch("".join(body.split("\n")[1:2]).rstrip("\r"))
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _output(text: CheckText, chunk: Sequence[Annotation]) -> dict[str, str | list[dict[str, str | int]]]:

@@ -13,6 +13,8 @@ from crashcheck.checker.results import Edit, Finding, Level, Location, RunResult
 from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.github.annotations import Name, Remark
+from crashcheck.reports.github.event import Event
+from crashcheck.reports.github.sections import Section
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
@@ -84,9 +86,10 @@ class ReviewComment:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What has a comment, a check run and a review of its own on a pull request: one job of a matrix.
+    """What has a section of the comment, a check run and a review of its own: one job of a matrix.
 
-    `config`: relative to the repository; `name`: what the user calls the job, or "".
+    `config`: relative to the repository; `name`: what the user calls the job, or the job's id and the values of its
+    matrix, or "".
     """
 
     config: str
@@ -94,14 +97,18 @@ class Job:
     name: str = ""
 
 
-def marker(kind: Literal["comment", "review"], job: Job) -> str:
-    """The hidden first line by which a run finds what it wrote before; each job has its own.
+def job_key(job: Job) -> str:
+    """Tells jobs apart, in few characters."""
+    text = "\0".join((job.config, job.model, job.name))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def marker(job: Job) -> str:
+    """The hidden first line by which a run finds the reviews that it wrote before; each job has its own.
 
     What comes from the program under test cannot imitate it: it never begins a text, and its `<` is escaped.
     """
-    text = "\0".join((job.config, job.model, job.name))
-    key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-    return f"<!-- crashcheck {kind} {key} -->"
+    return f"<!-- crashcheck review {job_key(job)} -->"
 
 
 def bounded(text: str, most_bytes: int) -> str:
@@ -134,43 +141,38 @@ def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
     )
 
 
-def comment(view: RunView, head: str, link: markdown.Link, where: str, commit: str, clean: bool) -> str:
-    """The one comment on a pull request: the summary, or where nothing counts (`clean`), that of earlier findings.
+def section(job: Job, event: Event, ranked: tuple[int, str], details: str) -> Section:
+    """What a job has in the one comment: its verdict, which is also the first line of its summary, and the rest."""
+    rank, verdict = ranked
+    label = ", ".join(filter(None, (job.name, job.config, job.model)))
+    return Section(job_key(job), line(label, 200), event.run, event.sha, rank, verdict, details)
 
-    `head`: its hidden lines. A search samples the crash states, so what it did not meet again may still be there.
+
+def details(view: RunView, link: markdown.Link, where: str, clean: bool) -> str:
+    """What follows the verdict: the cause and the findings, or where nothing counts (`clean`), what was covered.
+
+    A search samples the crash states, so what it did not meet again may still be there.
     """
     if clean:
-        title = f"Not seen again at {commit[:10]}: {markup.inline(superscript(view.covered))} states covered"
-        earlier = (
-            "This run did not meet the findings that this comment listed for an earlier commit. "
-            "Their failing states were not run again, so this does not show that they are fixed."
-        )
-        compared = "".join(f"\n\n- {markup.prose(sentence)}" for sentence in view.base)
-        rest = f"{markup.inline(superscript(view.counted))}. {markup.inline(view.scope)}"
-        return f"{head}\n### crashcheck: {title}\n\n{earlier}\n\n{rest}{compared}\n{where}\n"
+        compared = "".join(f"\n- {markup.prose(sentence)}" for sentence in view.base)
+        return f"{markup.inline(superscript(view.counted))}. {markup.inline(view.scope)}\n{compared}\n{where}"
     more = "the HTML report in the workflow's artifact"
-    return f"{head}\n{markdown.render(view, markdown.COMMENT, link, more)}{where}\nCommit {commit[:10]}.\n"
+    return f"{markdown.render(view, markdown.COMMENT, link, more, cause=True)}{where}"
 
 
-def failed_title(failure: Failure, commit: str) -> str:
-    """The headline where there is no report."""
-    return line(f"Failed at {commit[:10]}: {failure.slug}", TITLE_MAX)
-
-
-def failed_text(failure: Failure, commit: str, where: str) -> str:
-    """What a comment, a check run and a summary show where there is no report."""
+def failed_text(failure: Failure, where: str) -> str:
+    """What a comment, a check run and a summary show where there is no report, after the verdict."""
     rows, _ = block(failure.message)
     return (
-        f"### crashcheck: {markup.inline(failed_title(failure, commit))}\n\n"
         "There is no report for this commit. What was shown for an earlier commit may not hold for this one.\n\n"
-        f"{markup.block(rows)}\n{where}\n"
+        f"{markup.block(rows)}\n{where}"
     )
 
 
-def check_text(view: RunView, link: markdown.Link, concluded: Conclusion, url: str) -> CheckText:
+def check_text(view: RunView, verdict: str, link: markdown.Link, concluded: Conclusion, url: str) -> CheckText:
     """The head of the check run; its annotations hold the findings one by one."""
-    summary = markdown.render(view, markdown.COMMENT, link, "the workflow's summary")
-    return CheckText(line(view.headline, TITLE_MAX), summary, concluded, url)
+    summary = markdown.render(view, markdown.COMMENT, link, "the workflow's summary", cause=True)
+    return CheckText(line(verdict, TITLE_MAX), summary, concluded, url)
 
 
 def check_name(job: Job) -> str:

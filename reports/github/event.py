@@ -32,6 +32,8 @@ class Event:
     head: str = ""
     fork: bool = False
     run: tuple[int, int] = (0, 0)
+    head_repository: str = ""  # in lower case; of a followed run: the pull request must be from it
+    base: str = ""  # the branch that a pull request is for
     followed: bool = False  # `run` is not this run, but an earlier one that this one follows
 
 
@@ -56,19 +58,20 @@ def read_event(environment: Mapping[str, str]) -> Event:
             _number(pull.get("number")),
             fork=_full_name(head) != repository.lower(),
             run=now,
+            head_repository=_full_name(head),
+            base=str(_table(pull, "base").get("ref") or ""),
         )
     if run:
-        known = run.get("pull_requests")
-        first = known[0] if isinstance(known, list) and known and isinstance(known[0], dict) else {}
         owner = _table(_table(run, "head_repository"), "owner").get("login")
         branch = run.get("head_branch")
         return Event(
             repository,
             _sha(run.get("head_sha")),
-            _number(first["number"]) if "number" in first else None,
+            None,  # of all that this event names, only the branch and the commit lead to the pull request
             f"{owner}:{branch}" if isinstance(owner, str) and isinstance(branch, str) else "",
             str(_table(run, "head_repository").get("full_name", repository)).lower() != repository.lower(),
             _run(run.get("id"), run.get("run_attempt")),
+            str(_table(run, "head_repository").get("full_name", repository)).lower(),
             followed=True,
         )
     return Event(repository, _sha(environment.get("GITHUB_SHA")), run=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -177,7 +178,7 @@ def base(result: RunResult) -> tuple[str, ...]:
     """What the comparison with the base showed, in sentences; none where there was no comparison."""
     if result.base is None or not searched(result):
         return ()
-    where = f"{_ref(result.base.ref)} ({result.base.commit[:10]})"
+    where = f"{ref_name(result.base.ref)} ({result.base.commit[:10]})"
     edits = tuple(f"This change edits the rules: {line(edit, 300)}" for edit in result.base.edits)
     if result.base.note:
         return (f"Not compared with {where}: {line(result.base.note, 300)}.", *edits)
@@ -194,9 +195,9 @@ def base(result: RunResult) -> tuple[str, ...]:
     )
 
 
-def _ref(ref: str) -> str:
-    """A base as people name it: `origin/main`."""
-    return line(ref.removeprefix("refs/remotes/"), 120)
+def ref_name(ref: str) -> str:
+    """A base as people name it: `main`."""
+    return line(re.sub(r"^refs/(remotes/origin|remotes|heads)/", "", ref), 120)
 
 
 def headline(result: RunResult) -> str:
@@ -250,7 +251,7 @@ def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:
 def counted(result: RunResult) -> str:
     """How many findings there are in how many states, so that the number cannot be read as a proof."""
     if result.base is not None and result.base.documents:
-        return f"Nothing to check: the change since {_ref(result.base.ref)} holds documents only"
+        return f"Nothing to check: the change since {ref_name(result.base.ref)} holds documents only"
     if policy.checked_nothing(result):
         why = _NOTHING_CHECKED.get(result.stop_reason, f"the strategy {line(result.strategy, 60)} plans none")
         return f"No verdict: none of {feasible(result)} feasible crash states was checked, because {why}"
@@ -289,7 +290,7 @@ def states_covered(result: RunResult) -> str:
 
 def checked(result: RunResult) -> str:
     """`412 of 10^77 feasible crash states checked`, or that all were."""
-    if _is_complete(result):
+    if is_complete(result):
         known = covered(result)
         return (
             f"all {human(known)} feasible crash states checked"
@@ -299,7 +300,7 @@ def checked(result: RunResult) -> str:
     return f"{states_covered(result)} feasible crash {'state' if result.states.feasible == 1 else 'states'} checked"
 
 
-def _is_complete(result: RunResult) -> bool:
+def is_complete(result: RunResult) -> bool:
     return result.states.feasible_exact and covered(result) == result.states.feasible
 
 
@@ -309,7 +310,7 @@ def scope_sentence(result: RunResult) -> str:
         f"One recorded run was explored under the model {line(result.model, 60)} "
         f"with the strategy {line(result.strategy, 60)}"
     )
-    if result.stop_reason is StopReason.EXHAUSTED and _is_complete(result):
+    if result.stop_reason is StopReason.EXHAUSTED and is_complete(result):
         return f"{how}; identical images were checked once."  # that all were checked is in the headline, or beside it
     return f"{how}. {stop_sentence(result)}"
 
@@ -320,7 +321,7 @@ def stop_sentence(result: RunResult) -> str:
         return "Nothing was searched."
     if result.stop_reason is not StopReason.EXHAUSTED:
         return f"{_STOPPED[result.stop_reason]}; the remaining states were not checked."
-    if _is_complete(result):
+    if is_complete(result):
         return "Every feasible crash state was checked (identical images once)."
     planned = plural(covered(result), "crash state")
     verb = "was" if covered(result) == 1 else "were"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
@@ -61,26 +61,28 @@ class Mask:
 
     def value(self, value: T) -> T:
         """A frozen dataclass, or a tuple or a table of such, without secrets in its free text."""
-        masked: Any = self._value(value)
-        return masked  # type: ignore[no-any-return]
-
-    def _value(self, value: Any) -> Any:
-        if type(value) is str:
-            return self.text(value)
-        if isinstance(value, tuple):
-            masked = tuple(map(self._value, value))
-            return value if _same(value, masked) else masked
-        if isinstance(value, dict):
-            return {key: self._value(each) for key, each in value.items()}
-        if not is_dataclass(value) or isinstance(value, type):
-            return value
-        found = {name: (getattr(value, name)) for name in _free(type(value))}
-        changed = {name: now for name, old in found.items() if (now := self._value(old)) is not old}
-        return replace(value, **changed) if changed else value
+        return rewritten(value, lambda each: self.text(each) if isinstance(each, str) else each)
 
 
-def _same(one: Iterable[Any], other: Iterable[Any]) -> bool:
-    return all(left is right for left, right in zip(one, other, strict=True))
+def rewritten(value: T, change: Callable[[Any], Any]) -> T:
+    """`value` with `change` applied to each free text and each dataclass in it, the inner ones first."""
+    made: Any = _rewritten(value, change)
+    return made  # type: ignore[no-any-return]
+
+
+def _rewritten(value: Any, change: Callable[[Any], Any]) -> Any:
+    if type(value) is str:
+        return change(value)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        made = tuple(_rewritten(each, change) for each in value)
+        return value if all(old is new for old, new in zip(value, made, strict=True)) else made
+    if isinstance(value, dict):
+        return {key: _rewritten(each, change) for key, each in value.items()}
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    found = {name: getattr(value, name) for name in _free(type(value))}
+    changed = {name: now for name, old in found.items() if (now := _rewritten(old, change)) is not old}
+    return change(replace(value, **changed) if changed else value)
 
 
 @cache

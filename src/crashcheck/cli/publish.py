@@ -79,12 +79,14 @@ def publish(
     between_writes_s: float | None = None,
 ) -> int:
     """Publish the report, the parts that need no permission first. Raises CrashcheckError for a bad option or file."""
+    from crashcheck.masking import Mask
     from crashcheck.reports.formats import failure, json_report
     from crashcheck.reports.github.client import API_URL, BETWEEN_WRITES_S, Client
     from crashcheck.reports.github.event import read_event
 
-    failed = failure.load(_read(args.failure)) if args.failure is not None else None
-    result = json_report.load(_read(args.report)) if failed is None else None
+    mask = Mask(environment)  # the report may be of another machine, whose secrets are not known here: keys are
+    failed = mask.value(failure.load(_read(args.failure))) if args.failure is not None else None
+    result = mask.value(json_report.load(_read(args.report))) if failed is None else None
     if result is not None and args.exit_code is None:
         result = replace(result, fail_on=args.fail_on)
     token = environment.get("GITHUB_TOKEN", "")
@@ -92,8 +94,7 @@ def publish(
     if token or environment.get("GITHUB_REPOSITORY"):
         event = read_event(environment)
     if event and event.followed and not args.link and event.run[0]:
-        server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
-        args.link = f"{server}/{event.repository}/actions/runs/{event.run[0]}#artifacts"
+        args.link = f"{_run_url(environment, event)}#artifacts"
     if token and event:
         client = Client(
             token,
@@ -117,6 +118,12 @@ def publish(
     elif asked:
         publication.log("No token (GITHUB_TOKEN), so nothing but the summary and the annotations was written.")
     return EXIT_CLEAN
+
+
+def _run_url(environment: Mapping[str, str], event: Event) -> str:
+    """The page of the workflow's run, which leads to its logs."""
+    server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
+    return f"{server}/{event.repository}/actions/runs/{event.run[0]}" if event.run[0] else ""
 
 
 def _read(path: Path) -> str:
@@ -144,6 +151,7 @@ class _Publication:
     shown: Shown | None
     number: int | None
     name: Name
+    ranked: tuple[int, str]  # how the comment ranks it, and its first line
 
     def log(self, text: str) -> None:
         """A line of the log."""
@@ -193,17 +201,13 @@ class _Publication:
             )
 
     def _comment(self, client: Client, event: Event) -> Done:
-        from crashcheck.checker import policy
-        from crashcheck.reports.github import comment
-        from crashcheck.reports.github.client import run_mark
+        from crashcheck.reports.github import comment, sections
 
         assert self.number is not None
-        every = (*self.result.findings, *self.result.uncertain)
-        clean = not any(map(policy.counts, every)) and not policy.checked_nothing(self.result)
-        marked = comment.marker("comment", self.job)
-        head = f"{marked}\n{run_mark(event.run)}"
-        body = comment.comment(self.view, head, self.link, self.where(), event.sha, clean)
-        return client.comment(self.number, marked, body, not clean, event.run)
+        clean = self.ranked[0] == sections.PASSES
+        details = comment.details(self.view, self.link, self.where(), clean)
+        section = comment.section(self.job, event, self.ranked, details)
+        return client.comment(self.number, [section], not clean)
 
     def _check_run(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment
@@ -211,7 +215,7 @@ class _Publication:
         ended = self.args.exit_code
         undecided = _undecided(self.args, self.result) if ended is None else ended not in EXITS
         concluded = comment.conclusion(self.result, _fails(self.args, self.result), undecided)
-        text = comment.check_text(self.view, self.link, concluded, self.args.link)
+        text = comment.check_text(self.view, self.ranked[1], self.link, concluded, self.args.link)
         return client.check_run(
             event.sha,
             comment.check_name(self.job),
@@ -224,7 +228,7 @@ class _Publication:
         from crashcheck.reports.github import comment
 
         assert self.number is not None
-        marked = comment.marker("review", self.job)
+        marked = comment.marker(self.job)
         shown = self.shown or client.shown(self.number)
         wanted = comment.suggestions(self.result, marked, self.name, shown.texts)
         return client.review(self.number, event.sha, marked, comment.review_body(self.view, len(wanted)), wanted)
@@ -240,7 +244,7 @@ class _Publication:
 def _external_id(job: Job, event: Event) -> str:
     from crashcheck.reports.github import comment
 
-    return f"{comment.marker('comment', job)[5:-4]} {event.run[0]}-{event.run[1]}"
+    return f"crashcheck {comment.job_key(job)} {event.run[0]}-{event.run[1]}"
 
 
 def _publish_failure(
@@ -252,17 +256,19 @@ def _publish_failure(
 ) -> None:
     """Report that a run failed: what an earlier commit's report shows must not be taken for this one's."""
     from crashcheck.config import MODELS
+    from crashcheck.reports.formats import markup
     from crashcheck.reports.formats.workflow_commands import command
-    from crashcheck.reports.github import comment
-    from crashcheck.reports.github.client import Refused, run_mark
+    from crashcheck.reports.github import comment, sections, verdict
+    from crashcheck.reports.github.client import Refused
     from crashcheck.reports.view.text import line
 
     sha = event.sha if event else environment.get("GITHUB_SHA", "")
-    where = f"\n[The log]({args.link})\n" if args.link else ""
-    text = comment.failed_text(failure, sha, where)
+    log = _run_url(environment, event) if event else ""
+    text = comment.failed_text(failure, f"\n[The log]({log})\n" if log else "")
+    title = verdict.failed(failure, sha)
     if environment.get("GITHUB_STEP_SUMMARY"):
-        _append(environment["GITHUB_STEP_SUMMARY"], text)
-    message = f"{comment.failed_title(failure, sha)}: {line(failure.message.partition(chr(10))[0])}"
+        _append(environment["GITHUB_STEP_SUMMARY"], f"### crashcheck: {markup.inline(title)}\n\n{text}\n")
+    message = f"{title}: {line(failure.message.partition(chr(10))[0])}"
     print(command("error", message, title="crashcheck"), flush=True)
     if environment.get("GITHUB_OUTPUT"):
         _append(environment["GITHUB_OUTPUT"], "conclusion=error\n")
@@ -274,16 +280,15 @@ def _publish_failure(
     try:
         number = event.number
         if number is None and event.head:
-            number = client.number_of(event.head, event.sha)
+            number = client.number_of(event.head, event.sha, event.head_repository)
+        if args.comment and number is not None:
+            mine = [comment.section(job, event, (sections.NO_REPORT, title), text) for job in jobs]
+            print(f"crashcheck: comment: {client.comment(number, mine, False, not failure.model)}", flush=True)
         for job in jobs:
-            marked = comment.marker("comment", job)
-            if args.comment and number is not None:
-                body = f"{marked}\n{run_mark(event.run)}\n{text}"
-                print(f"crashcheck: comment: {client.comment(number, marked, body, False, event.run)}", flush=True)
             name = comment.check_name(job)
             always = args.check_run == "always" and failure.model
             if always or (args.check_run != "never" and client.has_check_run(event.sha, name)):
-                head = comment.CheckText(comment.failed_title(failure, sha), text, "failure", args.link)
+                head = comment.CheckText(title, text, "failure", log)
                 done = client.check_run(event.sha, name, _external_id(job, event), head, ())
                 print(f"crashcheck: check run: {done}", flush=True)
     except Refused as refusal:
@@ -300,23 +305,28 @@ def _prepare(
     """What to publish, and the change that it is about: as GitHub shows it, or else as git does."""
     from crashcheck.change.diff import git_diff
     from crashcheck.reports.formats.markdown import github_links
+    from crashcheck.reports.github import verdict
     from crashcheck.reports.github.annotations import remarks
     from crashcheck.reports.github.client import Refused
     from crashcheck.reports.github.comment import Job
+    from crashcheck.reports.github.located import lines_at, located
     from crashcheck.reports.view.run_view import build_view
     from crashcheck.reports.view.text import line
     from crashcheck.source import Repository
 
     root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
     folder, config = _places(root, args.folder, result.config_path)
-    repository = Repository(root, folder)
+    result = located(result, Repository(root, folder).name, lines_at(root, event.sha if event else ""))
+    if result.base is not None and event and event.base:
+        result = replace(result, base=replace(result.base, ref=event.base))  # not as a shallow checkout names it
+    repository = Repository(root, "")
     # Without sources: a report of a stranger could name any file of this machine.
     view = build_view(result, config=config)
     number = event.number if event else None
     shown = None
     try:
         if client and event and number is None and event.head:
-            number = client.number_of(event.head, event.sha)
+            number = client.number_of(event.head, event.sha, event.head_repository)
         if client and number is not None and args.diff is None:
             shown = client.shown(number)
     except Refused as refusal:
@@ -326,7 +336,10 @@ def _prepare(
     link = github_links(f"{server}/{event.repository}", event.sha, repository.name) if event else _no_link
     placed = remarks(result, view, repository.name, diff)
     job = Job(config, result.model, result.name)
-    return _Publication(args, environment, result, view, placed, link, job, shown, number, repository.name)
+    sha = event.sha if event else environment.get("GITHUB_SHA", "")
+    undecided = args.exit_code not in (None, *EXITS) or _undecided(args, result)
+    ranked = verdict.verdict(result, view, sha, _fails(args, result), undecided)
+    return _Publication(args, environment, result, view, placed, link, job, shown, number, repository.name, ranked)
 
 
 def _no_link(file: str, number: int) -> str:
@@ -356,14 +369,17 @@ def _places(root: Path, folder: str | None, config: str) -> tuple[str, str]:
 
 def _summary(publication: _Publication, environment: Mapping[str, str]) -> None:
     """The job's summary; another step may have written one before."""
-    from crashcheck.reports.formats import markdown
+    from crashcheck.reports.formats import markdown, markup
 
     path = environment.get("GITHUB_STEP_SUMMARY")
     if path:
         more = "the HTML report in the workflow's artifact"
         _append(
             path,
-            markdown.render(publication.view, markdown.SUMMARY, publication.link, more) + publication.where() + "\n",
+            f"### crashcheck: {markup.prose(publication.ranked[1])}\n\n"
+            + markdown.render(publication.view, markdown.SUMMARY, publication.link, more, cause=True)
+            + publication.where()
+            + "\n",
         )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from crashcheck.reports.github import sections
 from crashcheck.reports.github.client import Client, Refused
 from crashcheck.reports.github.comment import Annotation, CheckText, Job, ReviewComment, marker
 from support.github.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 
-MARK = marker("comment", Job("crashcheck.toml", "px86"))
-REVIEW = marker("review", Job("crashcheck.toml", "px86"))
+MARK = f"{sections.MARKER} 0123456789ab -->"  # of an earlier version
+REVIEW = marker(Job("crashcheck.toml", "px86"))
 TEXT = CheckText("60 findings", "summary", "failure")
 LOST = {"message": "Server Error"}
 
@@ -37,53 +40,66 @@ def annotations(count: int) -> list[Annotation]:
     return [Annotation("src/a.c", n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
 
 
+def section(verdict: str, key: str = "k", run: int = 1) -> list[sections.Section]:
+    return [sections.Section(key, f"job {key}", (run, 1), HEAD, sections.FAILS, verdict, "its details")]
+
+
 def bodies(github: FakeGitHub) -> list[str]:
     return [one["body"] for one in github.comments]
 
 
+def verdicts(github: FakeGitHub) -> list[str]:
+    return [one.verdict for comment in github.comments for one in sections.read(comment["body"])]
+
+
 def test_a_comment_is_made_once_and_then_kept_up_to_date(github: FakeGitHub, client: Client) -> None:
-    assert client.comment(7, MARK, f"{MARK}\nfirst", create=True) == "created"
-    assert client.comment(7, MARK, f"{MARK}\nfirst", create=True) == "unchanged"
-    assert client.comment(7, MARK, f"{MARK}\nsecond", create=True) == "updated"
-    assert client.comment(7, MARK, f"{MARK}\nall well", create=False) == "updated"
-    assert bodies(github) == [f"{MARK}\nall well"]
-    assert github.count("^POST ") == 1
+    assert client.comment(7, section("first"), create=True) == "created"
+    assert client.comment(7, section("first"), create=True) == "unchanged"
+    assert client.comment(7, section("second"), create=True) == "updated"
+    assert client.comment(7, section("all well"), create=False) == "updated"
+    assert verdicts(github) == ["all well"]
+    assert github.count("^POST .*/comments$") == 1
+    assert github.reactions == {}
 
 
 def test_a_clean_run_posts_nothing_where_nothing_was_posted(github: FakeGitHub, client: Client) -> None:
-    assert client.comment(7, MARK, f"{MARK}\nall well", create=False) == "none"
+    assert client.comment(7, section("all well"), create=False) == "none"
     assert github.comments == []
 
 
 def test_a_comment_of_somebody_else_that_imitates_the_marker_is_left_alone(github: FakeGitHub, client: Client) -> None:
     github.say(f"{MARK}\nall is well, merge it")
     github.say(f"quoted: {MARK}", BOT)
-    assert client.comment(7, MARK, f"{MARK}\nmine", create=True) == "created"
-    assert bodies(github) == [f"{MARK}\nall is well, merge it", f"quoted: {MARK}", f"{MARK}\nmine"]
+    assert client.comment(7, section("mine"), create=True) == "created"
+    assert bodies(github)[:2] == [f"{MARK}\nall is well, merge it", f"quoted: {MARK}"]
+    assert verdicts(github) == ["mine"]
 
 
-def test_with_a_persons_token_only_that_persons_comment_is_ours(github: FakeGitHub, client: Client) -> None:
+def test_with_a_persons_token_only_that_persons_comment_is_ours(github: FakeGitHub) -> None:
+    client = Client("ghp_token", REPOSITORY, github.url, lambda seconds: None, 0)
     github.login = "octocat"
     github.user = {"login": "octocat", "type": "User", "id": 42}
     github.say(f"{MARK}\nanother bot's", BOT)
     github.say(f"{MARK}\nours", github.user)
-    assert client.comment(7, MARK, f"{MARK}\nnew", create=True) == "updated"
-    assert bodies(github) == [f"{MARK}\nanother bot's", f"{MARK}\nnew"]
+    assert client.comment(7, section("new"), create=True) == "updated"
+    assert bodies(github)[0] == f"{MARK}\nanother bot's"
+    assert verdicts(github) == ["new"]
 
 
 def test_the_comment_is_found_after_hundreds_of_others(github: FakeGitHub, client: Client) -> None:
     for number in range(250):
         github.say(f"remark {number}")
     github.say(f"{MARK}\nold", BOT)
-    assert client.comment(7, MARK, f"{MARK}\nnew", create=True) == "updated"
-    assert github.count("^GET .*/issues/7/comments") == 3
+    assert client.comment(7, section("new"), create=True) == "updated"
+    assert verdicts(github) == ["new"]
 
 
 def test_a_second_comment_of_ours_is_removed(github: FakeGitHub, client: Client) -> None:
     github.say(f"{MARK}\none", BOT)
     github.say(f"{MARK}\ntwo", BOT)
-    assert client.comment(7, MARK, f"{MARK}\nnew", create=True) == "updated"
-    assert bodies(github) == [f"{MARK}\nnew"]
+    assert client.comment(7, section("new"), create=True) == "updated"
+    assert len(github.comments) == 1
+    assert verdicts(github) == ["new"]
 
 
 @pytest.mark.parametrize("done_anyway", [True, False])
@@ -91,9 +107,9 @@ def test_a_comment_whose_answer_was_lost_is_not_made_twice(
     github: FakeGitHub, client: Client, done_anyway: bool
 ) -> None:
     github.troubles.append(Trouble("^POST .*/comments", 502, LOST, done_anyway=done_anyway))
-    assert client.comment(7, MARK, f"{MARK}\nonce", create=True) == "created"
-    assert bodies(github) == [f"{MARK}\nonce"]
-    assert github.count("^POST ") == (1 if done_anyway else 2)
+    assert client.comment(7, section("once"), create=True) == "created"
+    assert verdicts(github) == ["once"]
+    assert github.count("^POST .*/comments$") == (1 if done_anyway else 2)
 
 
 def test_a_github_that_is_down_is_asked_four_times_with_growing_pauses(
@@ -109,13 +125,13 @@ def test_a_github_that_is_down_is_asked_four_times_with_growing_pauses(
 def test_an_answer_that_is_no_json_is_a_refusal_and_no_crash(github: FakeGitHub, client: Client) -> None:
     github.troubles.append(Trouble("", 200, {"not": "a list"}, times=100))
     with pytest.raises(Refused, match="could not read the comments"):
-        client.comment(7, MARK, f"{MARK}\nx", create=True)
+        client.comment(7, section("x"), create=True)
 
 
 def test_a_forks_token_is_refused_at_once(github: FakeGitHub, client: Client, waits: list[float]) -> None:
     github.read_only = {"comments", "checks", "reviews"}
     for write in (
-        lambda: client.comment(7, MARK, f"{MARK}\nx", create=True),
+        lambda: client.comment(7, section("x"), create=True),
         lambda: client.check_run(HEAD, "crashcheck", "id", TEXT, annotations(1)),
         lambda: client.review(7, HEAD, REVIEW, "words", [ReviewComment("a.c", 1, f"{REVIEW}\nx", "x")]),
     ):
@@ -139,7 +155,7 @@ def test_what_github_refuses_is_reported_with_its_reason(github: FakeGitHub, cli
 def test_a_short_rate_limit_is_waited_for(github: FakeGitHub, client: Client, waits: list[float]) -> None:
     limit = {"message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}
     github.troubles.append(Trouble("^POST ", 403, limit, headers={"Retry-After": "7"}))
-    assert client.comment(7, MARK, f"{MARK}\nx", create=True) == "created"
+    assert client.comment(7, section("x"), create=True) == "created"
     assert waits == [7]
 
 
@@ -147,15 +163,15 @@ def test_a_minute_that_github_asks_for_is_waited_once(github: FakeGitHub, client
     limit = Trouble("^POST ", 403, {"message": "secondary rate limit"}, times=2, headers={"Retry-After": "60"})
     github.troubles.append(limit)
     with pytest.raises(Refused, match="rate limit"):
-        client.comment(7, MARK, f"{MARK}\nx", create=True)
-    assert client.comment(7, MARK, f"{MARK}\nx", create=True) == "created"
+        client.comment(7, section("x"), create=True)
+    assert client.comment(7, section("x"), create=True) == "created"
     assert waits == [60]
 
 
 def test_a_wrong_token_is_no_matter_of_permissions(github: FakeGitHub, client: Client) -> None:
     github.troubles.append(Trouble("", 401, {"message": "Bad credentials"}))
     with pytest.raises(Refused, match=r"HTTP 401: Bad credentials \(the token is wrong") as refusal:
-        client.comment(7, MARK, f"{MARK}\nx", create=True)
+        client.comment(7, section("x"), create=True)
     assert refusal.value.why == "unauthorized"
 
 
@@ -173,7 +189,7 @@ def test_a_long_rate_limit_is_not_waited_for(
     limit = {"message": "API rate limit exceeded for installation ID 1."}
     github.troubles.append(Trouble("^POST ", status, limit, headers=headers))
     with pytest.raises(Refused, match="rate limit; over in") as refusal:
-        client.comment(7, MARK, f"{MARK}\nx", create=True)
+        client.comment(7, section("x"), create=True)
     assert refusal.value.why == "limited"
     assert waits == []
 
@@ -267,3 +283,103 @@ def test_the_lines_that_a_pull_request_shows_are_known_with_their_text(github: F
     shown = client.shown(7)
     assert {path: sorted(one.added) for path, one in shown.diff.files.items()} == {"src/a.c": [2]}
     assert shown.texts == {"src/a.c": {1: "a", 2: "B", 3: "c"}}
+
+
+def in_turns(github: FakeGitHub, at: int, first: list[sections.Section], second: list[sections.Section]) -> None:
+    """Two publishers: the first one's request number `at` waits until the second is done, or waits for the first."""
+    go, idle = threading.Event(), threading.Event()
+    asked = 0
+
+    def other() -> None:
+        Client("ghs_second", REPOSITORY, github.url, pause, 0).comment(7, second, True)
+        idle.set()
+
+    def pause(seconds: float) -> None:
+        idle.set()
+        go.wait()
+
+    thread = threading.Thread(target=other)
+
+    def before(request: str, token: str) -> None:
+        nonlocal asked
+        if token.endswith("ghs_first"):
+            asked += 1
+            if asked == at:
+                thread.start()
+                idle.wait()
+
+    github.before = before
+    Client("ghs_first", REPOSITORY, github.url, lambda seconds: time.sleep(0.001), 0).comment(7, first, True)
+    go.set()
+    if asked >= at:
+        thread.join()
+    else:
+        other()
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("at", range(1, 12))
+def test_of_two_publishers_interleaved_at_any_request_neither_loses_its_row(
+    github: FakeGitHub, client: Client, at: int, there: bool
+) -> None:
+    if there:
+        client.comment(7, section("old", "a"), True)
+        client.comment(7, section("old", "z"), True)
+    in_turns(github, at, section("first", "a", 2), section("second", "b", 2))
+    assert len(github.comments) == 1
+    assert sorted(verdicts(github)) == ["first", "old", "second"] if there else ["first", "second"]
+    assert github.reactions == {}
+
+
+def test_a_lock_whose_owner_is_gone_is_taken_after_a_minute(
+    github: FakeGitHub, client: Client, waits: list[float]
+) -> None:
+    client.comment(7, section("old", "a"), True)
+    number = github.comments[0]["id"]
+    github._react({"content": "eyes"}, {}, str(number))
+    assert client.comment(7, section("new", "a", 2), True) == "updated"
+    assert (verdicts(github), github.reactions, sum(waits)) == (["new"], {}, 60)
+
+
+def test_a_token_that_may_not_react_still_updates_the_comment(github: FakeGitHub, client: Client) -> None:
+    client.comment(7, section("old"), True)
+    github.troubles.append(Trouble("^POST .*/reactions", 403, {"message": "Resource not accessible by integration"}))
+    assert client.comment(7, section("new", run=2), True) == "updated"
+    assert verdicts(github) == ["new"]
+
+
+def test_a_workflows_own_token_is_not_asked_whose_it_is(github: FakeGitHub, client: Client) -> None:
+    github.troubles.append(Trouble("^GET /user", 503, LOST, times=100))
+    client.comment(7, section("old"), True)
+    assert client.comment(7, section("new", run=2), True) == "updated"
+    assert (verdicts(github), github.count("/user")) == (["new"], 0)
+
+
+def test_the_details_of_a_job_cannot_imitate_another_jobs(github: FakeGitHub, client: Client) -> None:
+    client.comment(7, section("red", "a"), True)
+    forged = sections.render(section("all well", "a", 9))
+    evil = [sections.Section("b", "job b", (1, 1), HEAD, sections.PASSES, f"fine {forged}", f"{forged}\n--> x")]
+    client.comment(7, evil, True)
+    client.comment(7, section("more", "c"), True)
+    assert [one.verdict for one in sections.read(bodies(github)[0]) if one.key == "a"] == ["red"]
+
+
+def test_many_jobs_fit_and_the_failing_ones_stay() -> None:
+    words = "`a` can survive " + "x" * 500
+    jobs = [sections.Section(f"{n:012}", f"job {n}", (1, 1), HEAD, n % 4, words, "y" * 30_000) for n in range(200)]
+    body = sections.render(sections.merged((), jobs))
+    read = sections.read(body)
+    assert len(body) < 65_536
+    assert len(read) == sections.SECTIONS_MAX
+    assert {one.rank for one in read} == {sections.FAILS}
+    assert "150 more jobs are not shown." in body
+    assert "**The details of 49 jobs are left out here**" in body
+    assert body.split("\n")[1].startswith("### crashcheck: ")
+
+
+def test_a_job_of_an_older_commit_is_marked_and_decides_no_first_line() -> None:
+    old = sections.Section("a", "job a", (1, 1), "a" * 40, sections.FAILS, "Fails: old")
+    new = sections.Section("b", "job b", (2, 1), "b" * 40, sections.PASSES, "Passes: new")
+    rows = sections.render(sections.merged((old,), (new,))).split("\n")
+    assert rows[1] == "### crashcheck: Passes: new (job b)"
+    assert f"| job a | Fails: old | {'a' * 7}, nothing newer |" in rows

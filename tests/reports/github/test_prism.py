@@ -11,12 +11,13 @@ import requests
 
 from crashcheck.reports.github.client import Client
 from crashcheck.reports.github.comment import Annotation, CheckText, Job, ReviewComment, marker
+from crashcheck.reports.github.sections import FAILS, Section
+from crashcheck.reports.github.sections import HEAD as HEAD_LINE
 from support.github.fake_github import API, BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub
 from support.github.tools import node_tool
 
 pytestmark = pytest.mark.slow
-MARK = marker("comment", Job("crashcheck.toml", "px86"))
-REVIEW = marker("review", Job("crashcheck.toml", "px86"))
+REVIEW = marker(Job("crashcheck.toml", "px86"))
 
 
 @pytest.fixture
@@ -54,14 +55,15 @@ def test_everything_that_is_written_is_as_githubs_description_has_it(github: Fak
         assert client.check_run(HEAD, "crashcheck", f"run-{count}", text, many) == "created"
     assert [len(there) for there in github.annotations.values()] == [0, 1, 10, 60]
     assert sorted(client.shown(7).diff.files) == ["src/a.c"]
-    assert client.comment(7, MARK, f"{MARK}\none", create=True) == "created"
-    github.say(f"{MARK}\na copy", BOT)
-    assert client.comment(7, MARK, f"{MARK}\ntwo", create=True) == "updated"
+    one, two = (Section("k", "a job", (1, 1), HEAD, FAILS, words) for words in ("one", "two"))
+    assert client.comment(7, [one], create=True) == "created"
+    github.say(f"{HEAD_LINE}\na copy", BOT)
+    assert client.comment(7, [two], create=True) == "updated"
     assert client.review(7, HEAD, REVIEW, "words", [ReviewComment("src/a.c", 2, f"{REVIEW}\nfix", "fix")]) == "created"
     github.remark("src/a.c", 2, "thanks", github.reviews[0]["id"], MALLORY)
     assert client.review(7, HEAD, REVIEW, "words", []) == "none"
     github.pull(7, HEAD)
-    assert client.number_of("mallory:fix", HEAD) == 7
+    assert client.number_of("mallory:fix", HEAD, REPOSITORY) == 7
     assert github.broken == []
 
 

@@ -93,6 +93,11 @@ def job(tmp_path: Path, github: FakeGitHub, capsys: pytest.CaptureFixture[str]) 
     return Job(tmp_path, github, capsys)
 
 
+def first_line(comment: Mapping[str, str]) -> str:
+    """The first line that a reader sees."""
+    return comment["body"].split("\n")[1]
+
+
 def a_run(count: int) -> RunResult:
     return run(*findings(count))
 
@@ -144,7 +149,7 @@ def test_the_comment_follows_the_findings_until_they_are_gone(job: Job, github: 
     assert "comment: updated" in job.publish(a_run(1), "--comment")
     assert "comment: updated" in job.publish(a_run(0), "--comment")
     (comment,) = github.comments
-    assert f"Not seen again at {HEAD[:10]}: 412 of 412 states covered" in comment["body"]
+    assert first_line(comment) == f"### crashcheck: Passes: no crash state fails; {HEAD[:7]}, 412 of 412 states"
     assert "level_hash" not in comment["body"]
 
 
@@ -153,19 +158,27 @@ def test_a_search_that_was_cut_short_calls_no_finding_gone_or_fixed(job: Job, gi
     short = replace(ALL_STATES, feasible=29_000_000, executed=700, pruned=38)
     job.publish(run(states=short, stop=StopReason.BUDGET_SECONDS), "--comment")
     (comment,) = github.comments
-    assert f"Not seen again at {HEAD[:10]}: 738 of 2.9×10⁷ states covered" in comment["body"]
-    assert "this does not show that they are fixed" in comment["body"]
+    assert first_line(comment) == (
+        "### crashcheck: Not seen again, which shows no fix: the search was not complete; "
+        f"{HEAD[:7]}, 738 of 2.9×10⁷ states"
+    )
     assert "The time budget ended the search; the remaining states were not checked." in comment["body"]
     assert "gone" not in comment["body"]
 
 
-def test_each_model_and_each_named_job_of_a_matrix_has_its_own_comment_and_check_run(
+def test_each_model_and_each_named_job_of_a_matrix_has_a_row_of_the_comment_and_a_check_run(
     job: Job, github: FakeGitHub
 ) -> None:
     job.publish(a_run(1), "--comment", "--check-run", "always")
     job.publish(replace(a_run(0), model="eadr"), "--comment", "--check-run", "always")
     job.publish(replace(a_run(1), name="second"), "--comment", "--check-run", "always")
-    assert ["`token.valid` " in one["body"] for one in github.comments] == [True, True]
+    (comment,) = github.comments
+    rows = [row.split(" | ")[:2] for row in comment["body"].split("\n") if row.startswith("| ")]
+    assert [[job, result.partition(":")[0]] for job, result in rows[2:]] == [
+        ["| crashcheck.toml, px86", "Fails"],
+        ["| second, crashcheck.toml, px86", "Fails"],
+        ["| crashcheck.toml, eadr", "Passes"],
+    ]
     assert [(one["name"], one["conclusion"]) for one in github.check_runs] == [
         ("crashcheck findings (crashcheck.toml, px86)", "failure"),
         ("crashcheck findings (crashcheck.toml, eadr)", "success"),
@@ -185,11 +198,14 @@ def test_a_run_without_a_report_updates_the_comment_and_says_why_and_for_which_c
     printed = job.fail(FAILURE, "--comment", "--check-run", "always")
     (comment,) = github.comments
     for text in (comment["body"], job.summary.read_text(), github.check_runs[0]["output"]["summary"]):
-        assert f"### crashcheck: Failed at {HEAD[:10]}: build-failed" in text
         assert "no rule" in text
         assert "token.valid" not in text
-    assert [one["conclusion"] for one in github.check_runs] == ["failure"]
-    assert f"::error title=crashcheck::Failed at {HEAD[:10]}: build-failed" in printed
+    title = f"No report: build-failed; {HEAD[:7]}"
+    assert first_line(comment) == f"### crashcheck: {title}"
+    assert job.summary.read_text().startswith(f"### crashcheck: {title}\n")
+    assert [(one["conclusion"], one["output"]["title"]) for one in github.check_runs] == [("failure", title)]
+    assert f"::error title=crashcheck::{title}: the build command" in printed
+    assert f"[The log](https://github.com/{REPOSITORY}/actions/runs/100)" in comment["body"]
     assert job.outputs.read_text().endswith("conclusion=error\n")
 
 
@@ -209,7 +225,7 @@ def test_a_configuration_that_cannot_be_read_updates_the_comment_of_any_model(jo
 def test_every_comment_names_its_commit(job: Job, github: FakeGitHub) -> None:
     for result in (a_run(1), a_run(0)):
         job.publish(result, "--comment")
-        assert HEAD[:10] in github.comments[0]["body"]
+        assert f"; {HEAD[:7]}, 412 of 412 states" in first_line(github.comments[0])
 
 
 @pytest.mark.parametrize(("run_id", "attempt", "left"), [("98", "1", True), ("99", "1", True), ("99", "2", False)])
@@ -225,10 +241,11 @@ def test_an_older_run_that_ends_later_leaves_the_comment(
     assert (github.comments[0]["body"] == before) == left
 
 
-def test_each_configuration_has_its_own_comment(job: Job, github: FakeGitHub) -> None:
+def test_each_configuration_has_its_own_row_of_the_comment(job: Job, github: FakeGitHub) -> None:
     job.publish(a_run(1), "--comment", "--folder", "lib/a")
     job.publish(a_run(1), "--comment", "--folder", "lib/b")
-    assert len(github.comments) == 2
+    (comment,) = github.comments
+    assert comment["body"].count("<!-- job ") == 2
 
 
 def test_on_a_fork_the_token_costs_one_line_and_nothing_else_is_lost(job: Job, github: FakeGitHub) -> None:
@@ -288,7 +305,7 @@ def test_after_a_workflow_run_a_forks_pull_request_is_found_by_its_branch(job: J
     head = {"owner": owner, "full_name": "mallory/storage"}
     run = {"head_sha": HEAD, "head_branch": "fix", "head_repository": head, "pull_requests": []}
     job.event({"workflow_run": run})
-    github.pull(7, HEAD)
+    github.pull(7, HEAD, "mallory/storage")
     assert "comment: created" in job.publish(a_run(1), "--comment")
     assert github.count(r"^GET /repos/octo/storage/pulls$") == 1
 
@@ -297,7 +314,7 @@ def test_after_a_workflow_run_the_comment_leads_to_that_runs_artifacts(job: Job,
     head = {"owner": {"login": "mallory"}, "full_name": "mallory/storage"}
     run = {"id": 41, "run_attempt": 1, "head_sha": HEAD, "head_branch": "fix", "head_repository": head}
     job.event({"workflow_run": {**run, "pull_requests": []}})
-    github.pull(7, HEAD)
+    github.pull(7, HEAD, "mallory/storage")
     job.publish(a_run(1), "--comment")
     assert "(https://github.com/octo/storage/actions/runs/41#artifacts)" in github.comments[0]["body"]
 
@@ -357,9 +374,10 @@ def test_failures_that_are_not_proved_leave_the_conclusion_open(
     assert f"conclusion={conclusion}\n" in job.outputs.read_text()
     assert [one["conclusion"] for one in github.check_runs] == [checked]
     (comment,) = github.comments
-    decided = options in (("--fail-on", "note"), ("--fail-on", "none"))  # it fails, or does not count
-    headline = "" if decided else "No verdict: "
-    assert f"### crashcheck: {headline}1 uncertain finding (1 failing state); " in comment["body"]
+    word = {"undecided": "No verdict", "failure": "Fails", "neutral": "Passes, though"}[conclusion]
+    if options != ("--exit-code", "0"):  # an exit code and a report that do not fit together
+        assert first_line(comment).startswith(f"### crashcheck: {word}: ")
+        assert word == "No verdict" or ", not proved; no tested fix; " in first_line(comment)
 
 
 def test_a_run_that_was_broken_off_is_no_success(job: Job, github: FakeGitHub) -> None:
@@ -392,13 +410,14 @@ def test_nothing_from_the_program_acts_as_a_command_or_as_markup(job: Job, githu
     printed = job.publish(dangerous, "--comment", "--check-run", "always")
     assert [row[:8] for row in printed.split("\n") if row.startswith(("::", "##"))] == ["::error "]
     (comment,) = github.comments
+    hidden = 1 + comment["body"].count("<!-- job ")
     for text in (comment["body"], job.summary.read_text(), github.check_runs[0]["output"]["summary"]):
         outside = outside_code(text)
         assert "<script" not in outside
         assert "@octo" not in outside
         # Markdown leaves a line alone that begins with an element of HTML.
         assert [row for row in outside.split("\n") if "![x]" in row and not row.startswith("<")] == []
-        assert outside.count("<!-- ") == (2 if text is comment["body"] else 0)
+        assert outside.count("<!-- ") == (hidden if text is comment["body"] else 0)
 
 
 def outside_code(text: str) -> str:

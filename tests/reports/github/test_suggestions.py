@@ -8,7 +8,7 @@ from crashcheck.checker.results import Edit, Finding, Fix
 from crashcheck.reports.github.comment import Job, ReviewComment, marker, suggestions
 from support.reports.runs import LEVEL_HASH, run
 
-MARK = marker("review", Job("crashcheck.toml", "px86"))
+MARK = marker(Job("crashcheck.toml", "px86"))
 FILE = "src/level_hash.c"
 TEXTS = {FILE: {8: "    entry->value = value;", 9: "    b->tokens[slot].valid = 1;"}}
 FENCE = Edit(FILE, 9, True, "    clwb(entry);\n    sfence();")

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -81,6 +81,9 @@ class FakeGitHub:
         self.files: list[dict[str, Any]] = []
         self.pulls: list[dict[str, Any]] = []
         self.troubles: list[Trouble] = []
+        self.reactions: dict[int, dict[str, Any]] = {}  # of each comment
+        self.before: Callable[[str, str], None] = lambda asked, token: None  # called before each request is done
+        self._lock = threading.Lock()
         self.asked: list[str] = []
         self.broken: list[str] = []  # what the description does not allow, on either side
         self._numbers = iter(range(1001, 10_000))
@@ -120,6 +123,7 @@ class FakeGitHub:
         length = int(handler.headers.get("Content-Length") or 0)
         raw = handler.rfile.read(length) if length else None
         asked = f"{handler.command} {split.path}"
+        self.before(asked, handler.headers.get("Authorization", ""))
         self.asked.append(asked)
         query = dict(parse_qsl(split.query))
         request = Asked(
@@ -179,6 +183,8 @@ class FakeGitHub:
         yield r"/issues/7/comments", "POST", self._comment
         yield r"/issues/comments/(\d+)", "PATCH", self._edit_comment
         yield r"/issues/comments/(\d+)", "DELETE", self._delete("comments")
+        yield r"/issues/comments/(\d+)/reactions", "POST", self._react
+        yield r"/issues/comments/(\d+)/reactions/(\d+)", "DELETE", self._unreact
         yield r"/commits/([0-9a-f]{40})/check-runs", "GET", self._list_checks
         yield r"/check-runs", "POST", self._check
         yield r"/check-runs/(\d+)", "GET", lambda body, query, number: (200, self._find(self.check_runs, number))
@@ -222,6 +228,35 @@ class FakeGitHub:
         found = self._find(self.comments, number)
         found["body"] = body["body"]
         return 200, found
+
+    def _react(self, body: Any, query: Any, number: str) -> tuple[int, Any]:
+        """One reaction of a kind for a user and a comment: 201 to who makes it, 200 to who finds it."""
+        if "comments" in self.read_only:
+            return 403, _refusal("Resource not accessible by integration")
+        if all(one["id"] != int(number) for one in self.comments):
+            return 404, _refusal("Not Found")
+        with self._lock:
+            there = self.reactions.get(int(number))
+            if there is not None:
+                return 200, there
+            user = _user(self.user)
+            made = {
+                "id": next(self._numbers),
+                "node_id": "RE",
+                "user": user,
+                "content": body["content"],
+                "created_at": TIME,
+            }
+            self.reactions[int(number)] = made
+            return 201, made
+
+    def _unreact(self, body: Any, query: Any, number: str, reaction: str) -> tuple[int, Any]:
+        with self._lock:
+            there = self.reactions.get(int(number))
+            if there is None or there["id"] != int(reaction):
+                return 404, _refusal("Not Found")
+            del self.reactions[int(number)]
+        return 204, None
 
     def _delete(self, name: str) -> Any:
         def act(body: Any, query: Any, number: str) -> tuple[int, Any]:
@@ -338,10 +373,11 @@ class FakeGitHub:
         review["body"] = body["body"]
         return 200, review
 
-    def pull(self, number: int, sha: str) -> None:
+    def pull(self, number: int, sha: str, repository: str = REPOSITORY) -> None:
         """An open pull request whose newest commit is `sha`."""
         made = _sample({"$ref": "#/components/schemas/pull-request-simple"})
-        self.pulls.append({**made, "number": number, "head": {**made["head"], "sha": sha}})
+        repo = {**made["head"]["repo"], "full_name": repository}
+        self.pulls.append({**made, "number": number, "head": {**made["head"], "sha": sha, "repo": repo}})
 
     def change(self, path: str, patch: str, status: str = "modified") -> None:
         """Pull request 7 changes `path`."""

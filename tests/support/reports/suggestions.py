@@ -12,7 +12,7 @@ from crashcheck.checker.results import Finding
 from crashcheck.reports.github.comment import Job, ReviewComment, marker, suggestions
 from support.reports.runs import run
 
-_MARK = marker("review", Job("crashcheck.toml", "px86"))
+_MARK = marker(Job("crashcheck.toml", "px86"))
 _BLOCK = re.compile(r"^(`{3,})suggestion\n(.*)\n\1\Z", re.DOTALL | re.MULTILINE)
 
 

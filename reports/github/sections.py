@@ -1,0 +1,137 @@
+"""The one comment of a pull request: a section for each job, which each publisher replaces for itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from crashcheck.reports.formats import markup
+from crashcheck.reports.view.text import line
+
+MARKER = "<!-- crashcheck comment"  # begins every comment of ours, those of earlier versions as well
+HEAD = f"{MARKER} of every job -->"
+SECTIONS_MAX = 50  # of a comment; an artifact of a fork may hold any number of reports
+BODY_MAX = 65_000  # GitHub: 65,536 characters
+NOTE_CHARS = 200  # of what is said about details that are left out
+VERDICT_CHARS = 600
+MANY, SHORT_CHARS = 10, 120  # from so many jobs on, their names and verdicts are cut
+
+# How a section is ranked: what a reader must see goes first.
+FAILS, NO_REPORT, UNDECIDED, PASSES = range(4)
+
+_SECTION = re.compile(r"<!-- job (\{.*\}) -->")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one job found. `verdict` and `job` are plain text; `details` is Markdown, made safe."""
+
+    key: str  # the job, as a hash
+    job: str
+    run: tuple[int, int]  # the workflow's run and its attempt, which grow with time; (0, 0) if not known
+    commit: str
+    rank: int
+    verdict: str
+    details: str = ""
+
+    def newer_than(self, other: Section) -> bool:
+        return self.run != (0, 0) and self.run > other.run
+
+
+def read(body: str) -> tuple[Section, ...]:
+    """The sections of a comment of ours; none of one of an earlier version.
+
+    The length of the details is written before them: nothing in them can end them.
+    """
+    rows = body.replace("\r\n", "\n").split("\n")
+    found: list[Section] = []
+    at = 0
+    while at < len(rows) and rows[0] == HEAD:
+        head = _SECTION.fullmatch(rows[at])
+        at += 1
+        if head is None:
+            continue
+        try:
+            known = json.loads(head[1])
+            count = known.pop("rows")
+            details = "\n".join(rows[at : at + count])
+            found.append(Section(**{**known, "run": tuple(known["run"]), "details": details}))
+        except (ValueError, KeyError, TypeError):  # of a later version
+            continue
+        at += count
+    return tuple(found)
+
+
+def merged(there: Iterable[Section], mine: Sequence[Section]) -> tuple[Section, ...]:
+    """The sections `there` and `mine`, of two of one job the newer; those that a reader must see first."""
+    by_key: dict[str, Section] = {}
+    for section in (*there, *mine):
+        old = by_key.get(section.key)
+        if old is None or not old.newer_than(section):
+            by_key[section.key] = section
+    newest = max((one.run for one in by_key.values()), default=(0, 0))
+    current = {one.commit for one in by_key.values() if one.run == newest}
+    return tuple(sorted(by_key.values(), key=lambda one: (one.commit not in current, one.rank, one.job, one.key)))
+
+
+def render(sections: Sequence[Section]) -> str:
+    """The comment's body. Where not every detail fits, those of the last sections are left out, and it says so."""
+    shown = list(sections[:SECTIONS_MAX])
+    if len(sections) > MANY:
+        shown = [replace(one, verdict=line(one.verdict, SHORT_CHARS), job=line(one.job, SHORT_CHARS)) for one in shown]
+    while len(_bare(shown, len(sections))) > BODY_MAX - NOTE_CHARS and len(shown) > 1:
+        shown.pop()
+    left = BODY_MAX - NOTE_CHARS - len(_bare(shown, len(sections)))
+    parts, cut = [_head(shown, len(sections))], 0
+    for section in shown:
+        short, whole = _section(replace(section, details="")), _section(section, len(sections) > 1)
+        if len(whole) - len(short) > left:
+            parts.append(short)
+            cut += 1
+        else:
+            parts.append(whole)
+            left -= len(whole) - len(short)
+    if cut:
+        jobs = "1 job" if cut == 1 else f"{cut} jobs"
+        parts.append(f"**The details of {jobs} are left out here**: a comment takes no more. See the HTML reports.")
+    return "\n".join(parts) + "\n"
+
+
+def _bare(shown: Sequence[Section], count: int) -> str:
+    return "\n".join((_head(shown, count), *(_section(replace(one, details="")) for one in shown)))
+
+
+def _head(shown: Sequence[Section], count: int) -> str:
+    first = shown[0]
+    title = f"### crashcheck: {_verdict(first, first.job if count > 1 else '')}"
+    return "\n".join((HEAD, title, "", *(_table(shown, first.commit, count - len(shown)) if count > 1 else ())))
+
+
+def _verdict(section: Section, job: str = "") -> str:
+    words = markup.prose(section.verdict, VERDICT_CHARS)
+    return f"{words} ({markup.inline(job)})" if job else str(words)
+
+
+def _table(sections: Sequence[Section], commit: str, left_out: int) -> list[str]:
+    rows = ["| Job | Result | Commit |", "| --- | --- | --- |"]
+    for one in sections:
+        since = "" if one.commit == commit else ", nothing newer"
+        rows.append(
+            f"| {markup.inline(one.job, 120)} | {markup.prose_cell(line(one.verdict, 300))} | {one.commit[:7]}{since} |"
+        )
+    return [*rows, "", *([f"{left_out} more jobs are not shown.", ""] if left_out else [])]
+
+
+def _section(section: Section, folded: bool = False) -> str:
+    rows = section.details.split("\n") if section.details else []
+    known = {name: value for name, value in asdict(section).items() if name != "details"}
+    text = json.dumps({**known, "rows": len(rows)}, sort_keys=True).replace("<", "\\u003c").replace(">", "\\u003e")
+    head = f"<!-- job {text} -->"
+    if not rows:
+        return head
+    if not folded:
+        return "\n".join((head, *rows))
+    summary = f"<details><summary>{markup.html(section.job, 120)}</summary>\n"
+    return "\n".join((summary, head, *rows, "", "</details>", ""))

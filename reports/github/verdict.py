@@ -1,0 +1,69 @@
+"""The first line about a job on a pull request: verdict, harm, place, fix, commit; the cause comes after it."""
+
+from __future__ import annotations
+
+from crashcheck.checker import policy
+from crashcheck.checker.results import Finding, RunResult
+from crashcheck.reports.formats.failure import ENDED_EARLY, Failure
+from crashcheck.reports.github import sections
+from crashcheck.reports.view import sentences
+from crashcheck.reports.view.numbers import superscript
+from crashcheck.reports.view.run_view import FindingView, RunView
+from crashcheck.reports.view.text import line
+
+HARM_CHARS = 120
+FIXED_MAX = 3  # bugs of the base that the line names
+COMMIT_CHARS = 7
+
+
+def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecided: bool) -> tuple[int, str]:
+    """(rank of `sections`, the line). `view` is that of `result`."""
+    end = f"; {commit[:COMMIT_CHARS]}, {superscript(view.covered)} states"
+    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    counting = [(finding, shown) for finding, shown in pairs if policy.counts(finding)]
+    if undecided and not fails:
+        words = view.headline if view.headline.startswith("No verdict") else f"No verdict: {view.headline}"
+        return sections.UNDECIDED, f"{words}; {commit[:COMMIT_CHARS]}"
+    if not counting:
+        return sections.PASSES, _passes(result) + end
+    finding, shown = counting[0]
+    word = "Fails" if fails else "Passes, though"
+    more = f"; {sentences.plural(len(counting) - 1, 'more finding')}" if len(counting) > 1 else ""
+    rank = sections.FAILS if fails else sections.UNDECIDED
+    return rank, f"{word}: {_harm(finding, shown)}; {_fix(finding)}{more}{end}"
+
+
+def failed(failure: Failure, commit: str) -> str:
+    """The line where there is no report."""
+    why = "the job was cancelled, timed out or ran out of memory" if failure.slug == ENDED_EARLY else failure.slug
+    return line(f"No report: {why}; {commit[:COMMIT_CHARS]}", 255)
+
+
+def _harm(finding: Finding, shown: FindingView) -> str:
+    when = "after a power failure"
+    if "kill -9" in finding.note:
+        when = "after kill -9"
+    place = next((spot.where for spot in shown.places if spot.line), shown.places[0].where)
+    broken = line(shown.breaks, HARM_CHARS).replace('"', "'")
+    return f'{when} "{broken}" ({place}){", not proved" if finding.uncertain else ""}'
+
+
+def _fix(finding: Finding) -> str:
+    fix = finding.fix
+    if fix is None or not fix.verified or fix.after_failing or not fix.before_failing:
+        return "no tested fix"
+    return "tested fix below"
+
+
+def _passes(result: RunResult) -> str:
+    base = result.base
+    fixed = [one for one in base.earlier if one.fate == "fixed"] if base is not None else []
+    if fixed and base is not None:
+        named = "; ".join(line(one.message, 200) for one in fixed[:FIXED_MAX])
+        more = f"; and {len(fixed) - FIXED_MAX} more" if len(fixed) > FIXED_MAX else ""
+        return f"Passes: fixed, the crash that failed in {sentences.ref_name(base.ref)} passes now: {named}{more}"
+    if not sentences.searched(result):
+        return "Passes: nothing to check, only documents changed"
+    if sentences.is_complete(result):
+        return "Passes: no crash state fails"
+    return "Not seen again, which shows no fix: the search was not complete"
