@@ -10,6 +10,7 @@ from crashcheck.errors import CrashcheckError
 _MESSAGE_CHARS = 8000
 _MOST_CHARS = 1 << 20  # of the file
 ENDED_EARLY = "ended-early"
+NOT_RUN = "not-run"  # the action writes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import Finding, RunResult
-from crashcheck.reports.formats.failure import ENDED_EARLY, Failure
+from crashcheck.reports.formats.failure import ENDED_EARLY, NOT_RUN, Failure
 from crashcheck.reports.github import sections
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import superscript
@@ -35,7 +35,8 @@ def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecide
 
 def failed(failure: Failure, commit: str) -> str:
     """The line where there is no report."""
-    why = "the job was cancelled, timed out or ran out of memory" if failure.slug == ENDED_EARLY else failure.slug
+    ended = "the job was cancelled, timed out or ran out of memory"
+    why = {ENDED_EARLY: ended, NOT_RUN: "the job ended before crashcheck ran"}.get(failure.slug, failure.slug)
     return line(f"No report: {why}; {commit[:COMMIT_CHARS]}", 255)
 
 

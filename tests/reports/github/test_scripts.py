@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from crashcheck.reports.github.sections import FAILS, SECTIONS_MAX, Section, render
+from support.github.fake_github import BOT, HEAD, REPOSITORY, FakeGitHub
 from support.paths import ROOT
 
 EVIL = "$(touch evil) `touch evil`; touch evil; \"'; ::error::gotcha.toml"
@@ -74,15 +76,67 @@ def test_the_last_step_ends_as_the_run_did_also_where_there_is_no_report(step: d
     assert (code, outputs) == (2, {"conclusion": "error"})
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_job_that_was_cancelled_or_could_not_install_says_so_in_the_comment(
+    step: dict[str, str], tmp_path: Path, installed: bool
+) -> None:
+    event = {"pull_request": {"number": 7, "head": {"sha": HEAD, "repo": {"full_name": REPOSITORY}}}}
+    (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
+    red = Section("k", "job", (1, 1), "b" * 40, FAILS, "Fails: an older commit")
+    with FakeGitHub() as github:
+        github.say(render((red,)), BOT)
+        here = {
+            "GITHUB_TOKEN": "ghs_x",
+            "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_API_URL": github.url,
+            "GITHUB_EVENT_PATH": str(tmp_path / "event.json"),
+            "GITHUB_SHA": "c" * 40,
+            "GITHUB_RUN_ID": "2",
+            "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_JOB": "test",
+            "MATRIX": '{"compiler": "gcc", "size": {"pages": 2}}',
+            "MODEL": "px86",
+        }
+        steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+        assert [one["if"] for one in steps if one.get("id") == "publish"] == ["always()"]
+        code, _, outputs = run("action-publish", {**step, **here, **({} if installed else {"CRASHCHECK": "/none"})})
+        assert (code, outputs["conclusion"], github.broken) == (2, "error", [])
+        (comment,) = github.comments
+    why = "the job ended before crashcheck ran" if installed else "crashcheck was not installed"
+    job = " (test (gcc, 2), crashcheck.toml, px86)" if installed else ""
+    assert comment["body"].split("\n")[1] == f"### crashcheck: No report: {why}; {HEAD[:7]}{job}"
+
+
+def test_jobs_of_a_matrix_without_a_name_differ_in_their_names(step: dict[str, str]) -> None:
+    def name(**variables: str) -> str:
+        asked = [ROOT / ".ci" / "action-name"]
+        return subprocess.run(asked, env={**step, **variables}, capture_output=True, text=True, check=True).stdout
+
+    assert name(GITHUB_JOB="test", MATRIX='{"os": "a", "n": 2}') == "test (2, a)\n"
+    assert name(GITHUB_JOB="test", MATRIX="null") == "test\n"
+    assert name(GITHUB_JOB="test", MATRIX='{"os": "a"}', NAME="mine") == "mine\n"
+
+
+def test_the_second_workflow_publishes_no_more_reports_than_a_comment_has_rows(
+    step: dict[str, str], tmp_path: Path
+) -> None:
+    for number in range(60):
+        (tmp_path / "reports" / str(number)).mkdir(parents=True)
+        (tmp_path / "reports" / str(number) / "report.json").touch()
+    _, printed, _ = run("action-post", {**step, "CRASHCHECK": "echo", "REPORTS": str(tmp_path / "reports")})
+    assert printed.count("publish --report ") == SECTIONS_MAX
+    assert "::warning title=crashcheck::That run left 60 reports; only the first 50 are published." in printed
+
+
 def test_why_a_run_made_no_report_reaches_the_pull_request(step: dict[str, str], tmp_path: Path) -> None:
     tables = ('[pool]\nfiles = ["*"]', '[build]\ncommand = "false"', *('[%s]\ncommand = "true"',) * 2)
     text = "\n".join(tables) % ("workload", "check")
     (tmp_path / "work" / "crashcheck.toml").write_text(text, encoding="utf-8")
     run("action-run", step)
     outputs = dict(row.split("=", 1) for row in Path(step["GITHUB_OUTPUT"]).read_text().splitlines())
-    code, printed, outputs = run("action-publish", {**step, "EXIT_CODE": "2", "FAILURE": outputs["failure"]})
+    code, printed, outputs = run("action-publish", {**step, "EXIT_CODE": "2", "REPORTS": outputs["reports"]})
     assert (code, outputs["conclusion"]) == (2, "error")
-    assert "::error title=crashcheck::Failed at " in printed
+    assert "::error title=crashcheck::No report: build-failed; " in printed
     assert "build-failed" in printed
 
 
