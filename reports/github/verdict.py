@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Finding, RunResult
+from crashcheck.checker.results import LEVELS, Finding, RunResult
 from crashcheck.reports.formats.failure import ENDED_EARLY, NOT_RUN, Failure
 from crashcheck.reports.github import sections
 from crashcheck.reports.view import sentences
@@ -25,8 +25,8 @@ def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecide
         words = view.headline if view.headline.startswith("No verdict") else f"No verdict: {view.headline}"
         return sections.UNDECIDED, f"{words}; {commit[:COMMIT_CHARS]}"
     if not counting:
-        return sections.PASSES, _passes(result) + end
-    finding, shown = counting[0]
+        return sections.PASSES, _passes(result) + (end if sentences.searched(result) else f"; {commit[:COMMIT_CHARS]}")
+    finding, shown = max(counting, key=lambda pair: LEVELS.index(pair[0].level))
     word = "Fails" if fails else "Passes, though"
     more = f"; {sentences.plural(len(counting) - 1, 'more finding')}" if len(counting) > 1 else ""
     rank = sections.FAILS if fails else sections.UNDECIDED
@@ -63,6 +63,10 @@ def _passes(result: RunResult) -> str:
         named = "; ".join(line(one.message, 200) for one in fixed[:FIXED_MAX])
         more = f"; and {len(fixed) - FIXED_MAX} more" if len(fixed) > FIXED_MAX else ""
         return f"Passes: fixed, the crash that failed in {sentences.ref_name(base.ref)} passes now: {named}{more}"
+    others = len(result.findings) + len(result.uncertain)
+    if others:
+        verb = "does" if others == 1 else "do"
+        return f"Passes: nothing new fails; {sentences.plural(others, 'finding')} {verb} not count"
     if not sentences.searched(result):
         return "Passes: nothing to check, only documents changed"
     if sentences.is_complete(result):

@@ -254,7 +254,9 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     explored = [FactView("explored", human(states.explored), by_runs)] * bool(states.explored)
     if states.reused:
         explored.append(FactView("reused", human(states.reused), sentences.reused(states)))
-    if states.not_explored:
+    if states.not_explored and not (
+        states.feasible_exact and known == states.feasible
+    ):  # else single runs decided them
         left = sum(each.left for each in states.not_explored)
         explored.append(FactView("not explored", human(left), sentences.not_explored(states)))
     put_off = FactView(
