@@ -229,7 +229,8 @@ PUSHES: tuple[tuple[str, Act, str], ...] = (
     (
         "bug of the base fixed",
         lambda p: p.publish(clean(base=base(FIXED))),
-        "Passes: fixed, the crash that failed in main passes now: `a` can survive a crash without `b`; COMMIT, 412 of 412 states",
+        "Passes: fixed, the crash that failed in main passes now: `a` can survive a crash without `b`; "
+        "COMMIT, 412 of 412 states",
     ),
     (
         "nothing checked",
