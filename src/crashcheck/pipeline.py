@@ -101,8 +101,8 @@ def run(
     States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
     `resume`: search the recording of the last run, if it is one of the same program and workload. `shards`: files of
     shards that have searched it; then another recording is an error. `cluster`: executes the crash states. `failing`:
-    the file of the states that failed in the last run, which are tested first; it gets those of this run. `record`: makes
-    the recording in a folder, instead of the workload that is configured.
+    the file of the states that failed in the last run, which are tested first; it gets those of this run. `record`:
+    makes the recording in a folder, instead of the workload that is configured.
     Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
