@@ -102,7 +102,7 @@ def copy_tree(
     """Copy a folder of regular files, folders and symbolic links; other kinds of files are left out.
 
     Names of one file are names of one file in the copy. `linked`: the copies of such files so far.
-    `lenient`, for a folder of the user's: other kinds are made anew, what cannot be read and other file systems are
+    `lenient`, for a folder of the user's: other kinds are created, what cannot be read and other file systems are
     there without content, and the owner may read and write all copies. Returns the paths of what lacks content.
     """
     linked = {} if linked is None else linked

@@ -59,7 +59,7 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     of the table the most severe findings stay.
 
     `more` names where the rest is found ("the HTML report in the artifact"), as plain text. `cause`: the caller's own
-    title says what breaks, and the text begins with the cause.
+    title has what breaks, and the text begins with the cause.
     """
     environment = _environment()
     every = [*view.findings, *view.uncertain]

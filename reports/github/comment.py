@@ -98,7 +98,7 @@ class Job:
 
 
 def job_key(job: Job) -> str:
-    """Tells jobs apart, in few characters."""
+    """Distinguishes jobs, in few characters."""
     text = "\0".join((job.config, job.model, job.name))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 

@@ -18,7 +18,7 @@ class CommentLock:
     """GitHub has one reaction of a kind for a comment and a user, and answers 201 only to who made it.
 
     Whoever finds the same reaction for STALE_S removes it: its owner is taken for gone. A token that may not react
-    goes on without a lock.
+    continues without a lock.
     """
 
     def __init__(self, ask: Ask, comment_url: str, pause: Callable[[float], None]) -> None:

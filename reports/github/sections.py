@@ -14,7 +14,7 @@ MARKER = "<!-- crashcheck comment"  # begins every comment of ours, those of ear
 HEAD = f"{MARKER} of every job -->"
 SECTIONS_MAX = 50  # of a comment; an artifact of a fork may hold any number of reports
 BODY_MAX = 65_000  # GitHub: 65,536 characters
-NOTE_CHARS = 200  # of what is said about details that are left out
+NOTE_CHARS = 200  # of the sentence about details that are left out
 VERDICT_CHARS = 600
 MANY, SHORT_CHARS = 10, 120  # from so many jobs on, their names and verdicts are cut
 
@@ -77,7 +77,7 @@ def merged(there: Iterable[Section], mine: Sequence[Section]) -> tuple[Section, 
 
 
 def render(sections: Sequence[Section]) -> str:
-    """The comment's body. Where not every detail fits, those of the last sections are left out, and it says so."""
+    """The comment's body. Where not every detail fits, those of the last sections are left out, and named."""
     shown = list(sections[:SECTIONS_MAX])
     if len(sections) > MANY:
         shown = [replace(one, verdict=line(one.verdict, SHORT_CHARS), job=line(one.job, SHORT_CHARS)) for one in shown]

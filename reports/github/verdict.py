@@ -1,4 +1,4 @@
-"""The first line about a job on a pull request: verdict, harm, place, fix, commit; the cause comes after it."""
+"""The first line about a job on a pull request: verdict, harm, place, fix, commit; the cause follows."""
 
 from __future__ import annotations
 

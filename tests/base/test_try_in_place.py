@@ -98,7 +98,7 @@ def listed(folder: Path) -> dict[str, tuple[object, ...]]:
 def left_by(
     words: list[str], place: Path, typed: str = ""
 ) -> tuple[dict[str, tuple[object, ...]], subprocess.CompletedProcess[str]]:
-    """What a command leaves in a folder with this path, which is made anew, and how it ended."""
+    """What a command leaves in a folder with this path, which is a new one, and how it ended."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     environment = {**os.environ, **DATES, "PWD": str(place)}

@@ -36,7 +36,7 @@ SYNC = "os.fsync(file.fileno())"
 
 
 def files(sync: str = SYNC, rounds: int = 1) -> dict[str, str]:
-    """A version; `sync` comes before the rename."""
+    """A version; `sync` precedes the rename."""
     program = PROGRAM.replace("        SYNC\n", f"        {sync}\n" if sync else "")
     return {
         "store.py": program.replace("ROUNDS", str(rounds)),

@@ -107,7 +107,7 @@ class LastFailures:
         return list(dict.fromkeys(state for one in self._found for state in one.states))
 
     def searched(self, findings: Sequence[Finding], passed: Callable[[CrashState], bool]) -> None:
-        """Take note of what became of each. `passed`: whether the search has seen a state pass."""
+        """Take note of the state of each. `passed`: whether the search has seen a state pass."""
         known = [Known(one.id, one.likenesses, one.kind.value, one.message) for one in self._failing]
         met = set(matched(findings, known).values())
         again, untested = [], []
