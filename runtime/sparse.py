@@ -17,7 +17,7 @@ from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
 _ZEROS = bytes(CHUNK_BYTES)
-_FICLONE = 0x40049409  # _IOW(0x94, 9, int): one file gets the blocks of another, both keep them
+_FICLONE = 0x40049409  # _IOW(0x94, 9, int): a file gets the blocks of a second one, both keep them
 _FALLOC_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -49,7 +49,7 @@ class Mask:
             if _SECRET_NAME.fullmatch(name)
             for row in (value, *value.splitlines())
         }
-        # The longest first: one value may be a part of another.
+        # The longest first: a value may be part of a longer one.
         values = sorted((value for value in secret if len(value) >= LEAST_CHARS), key=lambda one: (-len(one), one))
         self._values = re.compile("|".join(map(re.escape, values))) if values else None
 

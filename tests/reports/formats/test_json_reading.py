@@ -87,6 +87,7 @@ def test_a_report_of_version_1_of_a_real_run_keeps_all_of_its_content() -> None:
         assert len(now["schedule"]) == len(before["schedule"])
         assert (len(now["nodes"]), len(now["edges"])) == tuple(map(len, before["graph"].values()))
     later = {"explored": 0, "explored_runs": 0, "not_explored": [], "reused": 0, "reused_from": ""}
+    later |= {"signatures": 0, "signatures_tested": 0}
     assert new["run"]["states"] == old["run"]["states"] | later
     assert [len(row["nodes"]) for row in new["groups"]] == [len(row["graph"]["nodes"]) for row in old["groups"]]
 

@@ -209,4 +209,4 @@ def test_a_block_keeps_its_end_and_counts_what_it_leaves_out() -> None:
 
 def test_a_base_is_named_as_people_name_it() -> None:
     (first,) = sentences.base(replace(CLEAN, base=Base("refs/remotes/origin/main", "d" * 40)))
-    assert first == f"Compared with origin/main ({'d' * 10}): 0 introduced, 0 existing, 0 fixed."
+    assert first == f"Compared with main ({'d' * 10}): 0 introduced, 0 existing, 0 fixed."
