@@ -23,11 +23,9 @@ from crashcheck.runtime import validate
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
-from crashcheck.runtime.strace.convert import convert, strace_command
 
 _TAIL_BYTES = 2000
 _SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"
-_STRACE = "strace.out"  # what strace printed, while a recording by it is made
 WITHOUT_URING = (
     " It was refused io_uring (ENOSYS), which is not followed: let it use other calls. "
     '[record] io_uring = "allow" permits it and gives up the verdict.'
@@ -92,7 +90,7 @@ class Workload:
     loads: bool = False  # record loads from watched files, too
     memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
-    recorder: str = "linked"  # "syscalls", "strace": from outside, of programs that crashcheck-cc did not build, too
+    recorder: str = "linked"  # "syscalls": from outside, of programs that crashcheck-cc did not build, too
     io_uring: str = "refuse"  # "allow": programs may use it, and what it does is not recorded
     faults: tuple[Fault, ...] = ()  # calls that fail, with recorder "syscalls"; how the command ends then is up to it
     must_succeed: bool = True  # an exit status other than 0 is an error; off to record a check
@@ -147,15 +145,15 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
 
     Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-folder`, `record-failed`,
     `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`,
-    `ptrace-not-permitted`, `fault-not-met`, `strace-missing`, `not-followed`, and those of build_runtime.
+    `ptrace-not-permitted`, `fault-not-met`, `not-followed`, and those of build_runtime.
     """
-    library, why_strace = _choose_recorder(workload, runtime)
+    library = runtime or build_runtime()
     work = folder.resolve()
     home = (workload.cwd or Path.cwd()).resolve()
     try:
         _make_pool(workload, work)
         traces_calls = workload.recorder != "linked"
-        with _preloadable(library.shared if library is not None and not traces_calls else None) as preload:
+        with _preloadable(None if traces_calls else library.shared) as preload:
             environment = _environment(workload, work, preload)
             if workload.setup is not None:
                 with_its_own = replace(workload, env={**workload.env, **workload.setup_env})
@@ -164,31 +162,16 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             copy_tree(work / "pool", work / "first")
             variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
-            recorded = command
-            if library is None:
-                recorded = strace_command(work / _STRACE, command)
-            elif traces_calls:
+            if traces_calls:
                 recorder = [str(library.syscalls), *arguments(workload.faults)]
                 recorder += ["--io-uring"] * (workload.io_uring == "allow")
-                recorded = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
+                command = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
                 environment["CRASHCHECK_MARKS"] = "calls"
                 environment["CRASHCHECK_STORES"] = str(work / "trace.cct")
             else:
                 environment |= variables
-
-            def run(words: Sequence[str]) -> ProcessEnd:
-                names = (workload.timeout_s, "stdout", "stderr")
-                return supervise(words, work, home, environment, *names, descriptors=workload.descriptors)
-
-            end = run(recorded)
-            refused = _refused_filter(work / "trace.cct") if library is not None and traces_calls else ""
-            if refused and _may_use_strace(workload):  # the command has not begun
-                why_strace = refused
-                for path in (work / "trace.cct", work / "trace.cct.notes"):
-                    path.unlink(missing_ok=True)
-                end = run(strace_command(work / _STRACE, command))
-            if why_strace:
-                _convert(work, home, why_strace)
+            names = (workload.timeout_s, "stdout", "stderr")
+            end = supervise(command, work, home, environment, *names, descriptors=workload.descriptors)
             seal(work / "trace.cct")
     except OSError as error:
         raise from_os(error, work) from error
@@ -204,41 +187,6 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
     else:
         validate.check_trace(recording, workload.command, workload.patterns, home, workload.must_update)
     return recording
-
-
-def _choose_recorder(workload: Workload, runtime: RuntimeLibrary | None) -> tuple[RuntimeLibrary | None, str]:
-    """Our recorders, or None: strace, and why."""
-    if workload.recorder == "strace":
-        return None, "[workload] recorder asks for it"
-    try:
-        return runtime or build_runtime(), ""
-    except CrashcheckError as error:
-        if workload.recorder == "linked" or not _may_use_strace(workload):
-            raise
-        return None, error.message.splitlines()[0]
-
-
-def _may_use_strace(workload: Workload) -> bool:
-    """Whether strace can do instead of our recorder: it injects no faults."""
-    return not workload.faults and shutil.which("strace") is not None
-
-
-def _refused_filter(trace: Path) -> str:
-    """Why the recorder of system calls could not install its filter; "" if it could."""
-    reasons = [text for reason, text in validate.read_notes(trace) if reason == "seccomp"]
-    return f"a seccomp filter is not permitted: {reasons[0]}" if reasons else ""
-
-
-def _convert(work: Path, home: Path, why: str) -> None:
-    """Make the trace of what strace printed. If it printed nothing, it was not permitted to trace."""
-    printed, trace = work / _STRACE, work / "trace.cct"
-    if not printed.exists() or not printed.stat().st_size:
-        lines = tail(work / "stderr").strip().splitlines() or ["strace printed nothing"]
-        Path(f"{trace}.notes").write_text(f"ptrace\t{lines[0]}\n", encoding="utf-8")
-        return
-    convert(printed, trace, work / "first", work / "pool", home, work / "stdout", work / "stderr")
-    Path(f"{trace}.notes").write_text(f"strace\t{why}\n", encoding="utf-8")
-    printed.unlink()
 
 
 def _make_pool(workload: Workload, work: Path) -> None:

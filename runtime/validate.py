@@ -75,10 +75,10 @@ def check_trace(
 def check_permitted(recording: Recording, command: Sequence[str]) -> None:
     """Raise a CrashcheckError if system calls could not be traced at all."""
     for reason, text in read_notes(recording.trace):
-        if reason in ("ptrace", "seccomp"):
+        if reason == "ptrace":
             raise CrashcheckError(
                 "ptrace-not-permitted",
-                f"the system calls of {' '.join(command)} cannot be traced: {reason}: {text}",
+                f"the system calls of {' '.join(command)} cannot be traced: {text}",
                 "In a container allow it (--cap-add=SYS_PTRACE, or a seccomp profile that permits ptrace); elsewhere "
                 "see /proc/sys/kernel/yama/ptrace_scope, which must be below 3.",
             )

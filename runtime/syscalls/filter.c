@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -118,6 +119,47 @@ static void build(void)
         end(SECCOMP_RET_TRACE);
     }
     end(SECCOMP_RET_ALLOW);
+}
+
+/* What the kernel does with a filter: what its program returns for a call. */
+static uint32_t answer(const struct seccomp_data *call)
+{
+    uint32_t value = 0;
+    for (const struct sock_filter *at = program;; at++) {
+        switch (at->code) {
+        case BPF_LD | BPF_W | BPF_ABS:
+            memcpy(&value, (const char *)call + at->k, sizeof value);
+            break;
+        case BPF_ALU | BPF_AND | BPF_K:
+            value &= at->k;
+            break;
+        case BPF_JMP | BPF_JEQ | BPF_K:
+            at += value == at->k ? at->jt : at->jf;
+            break;
+        case BPF_JMP | BPF_JSET | BPF_K:
+            at += value & at->k ? at->jt : at->jf;
+            break;
+        case BPF_JMP | BPF_JGE | BPF_K:
+            at += value >= at->k ? at->jt : at->jf;
+            break;
+        case BPF_JMP | BPF_JGT | BPF_K:
+            at += value > at->k ? at->jt : at->jf;
+            break;
+        default: /* BPF_RET | BPF_K */
+            return at->k;
+        }
+    }
+}
+
+bool filter_stops(uint32_t arch, uint64_t number, const uint64_t *arguments, enum filter_data *kind)
+{
+    struct seccomp_data call = {.nr = (int)number, .arch = arch};
+    memcpy(call.args, arguments, sizeof call.args);
+    if (!length)
+        build();
+    uint32_t action = answer(&call);
+    *kind = (enum filter_data)(action & SECCOMP_RET_DATA);
+    return (action & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE;
 }
 
 bool filter_install(void)

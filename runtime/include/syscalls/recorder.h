@@ -239,6 +239,7 @@ void faults_end(void);                  /* notes how many calls each fault met *
 
 /* filter.c */
 extern const uint16_t filter_controls[]; /* types and numbers of ioctls that stop; 0 ends them */
-bool filter_install(void);
+bool filter_install(void); /* in the process that becomes the command; whether it is permitted */
+bool filter_stops(uint32_t arch, uint64_t number, const uint64_t *arguments, enum filter_data *kind); /* whether a call would stop */
 
 #endif

@@ -25,15 +25,14 @@ _WAYS = (  # by how the name of a call begins
     ("passed to", "let the workload's command start the process that gets the file"),
     ("mount", "mount in [setup], and watch a folder below the mount point"),
 )
-_WAY_BY_STRACE = 'with recorder = "syscalls" more calls are followed than with strace'
 
 
-def not_followed(trace: Trace, completeness: Completeness, *, by_strace: bool) -> tuple[NotFollowed, ...]:
+def not_followed(trace: Trace, completeness: Completeness) -> tuple[NotFollowed, ...]:
     """Why a run without findings would have no verdict, each reason once; empty if every change is in the trace."""
     if trace.recorder is not Recorder.SYSCALLS:
         return ()
     names = sorted(set(_calls(trace)))
-    found = [NotFollowed(name, _way(name, by_strace)) for name in names]
+    found = [NotFollowed(name, _way(name)) for name in names]
     found += [NotFollowed(f"a change of {path}", _UNACCOUNTED) for path in _unaccounted(completeness)]
     return tuple(found)
 
@@ -45,9 +44,7 @@ def _calls(trace: Trace) -> Iterator[str]:
         yield MOVES_RANGE
 
 
-def _way(name: str, by_strace: bool) -> str:
-    if by_strace:
-        return _WAY_BY_STRACE
+def _way(name: str) -> str:
     return next((way for start, way in _WAYS if name.startswith(start)), _OTHER)
 
 

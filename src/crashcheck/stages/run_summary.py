@@ -55,7 +55,7 @@ _SYSTEM = tuple(
 _UNSEEN = "built without crashcheck-cc: its own stores are not seen"
 _REMARKS = {
     "pattern": "{}: no pattern of [pool] files matches it; in every crash image it is as before the workload",
-    "strace": "recorded by strace ({}): stores through mappings and call stacks are not known",
+    "seccomp": "a seccomp filter is not permitted here ({}): each system call stopped the program, so it ran slowly",
     "io_uring": "io_uring was {} (ENOSYS), as by an older kernel: programs then use calls that are recorded",
     "uncopied": "{}: it could not be read, or is another file system; in crash images it has no content",
     "unwatched": "{}: it could not be read, or is another file system; what changed in it is not recorded",
@@ -76,7 +76,7 @@ def summarise(
         + (f" deviations={config.strategy.deviations}" if config.strategy.name == "bounded" else ""),
         stop_reason=found.stop_reason,
         states=found.states,
-        trace=trace_summary(trace, run.completeness, by_strace(run.recording)),
+        trace=trace_summary(trace, run.completeness),
         findings=found.findings,
         uncertain=found.uncertain,
         not_instrumented=()
@@ -234,13 +234,8 @@ def pool_creation(trace: Trace) -> tuple[str, ...]:
     )
 
 
-def by_strace(recording: Recording) -> bool:
-    """Whether strace recorded the calls."""
-    return any(reason == "strace" for reason, _ in read_notes(recording.trace))
-
-
-def trace_summary(trace: Trace, completeness: Completeness, strace: bool = False) -> TraceSummary:
-    """Counts of a trace's events, and how many of the bytes that changed it accounts for. `strace`: it recorded."""
+def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
+    """Counts of a trace's events, and how many of the bytes that changed it accounts for."""
     kinds = trace.events["kind"]
 
     def count(*wanted: Kind) -> int:
@@ -264,7 +259,7 @@ def trace_summary(trace: Trace, completeness: Completeness, strace: bool = False
         unexplained_bytes=completeness.unexplained_bytes,
         unmodelled_calls=tuple(sorted(names)),
         truncated=trace.truncated,
-        not_followed=not_followed(trace, completeness, by_strace=strace),
+        not_followed=not_followed(trace, completeness),
     )
 
 
