@@ -1,7 +1,6 @@
 """What recording system calls costs, in CPU seconds of program and recorder: bare calls, sqlite3 and LevelDB.
 
-Beside strace. Of the two stores also what the analysis costs, of all operations and of half of them; of LevelDB all
-representatives.
+Of the two stores also what the analysis costs, of all operations and of half of them; of LevelDB all representatives.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from pathlib import Path
 
 from bench.measure import CannotMeasure, Spread, interleaved, ratio, run, scratch
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.strace.convert import strace_command
 
 WRITES, READS, TRANSACTIONS, PUTS = 100_000, 200_000, 6_000, 50_000
 EXPLORED_PUTS = 1_000  # of which all representatives are executed
-MEGABYTES = 3000  # strace prints four bytes for each
+MEGABYTES = 1500  # the files, and their bytes in the trace
 _SOURCE = Path(__file__).resolve().parent / "workloads" / "calls.c"
 _LEVELDB = Path(__file__).resolve().parents[1] / "tests" / "real" / "calls" / "leveldb.cc"
 # Run by itself, so that its memory is its own.
@@ -128,8 +126,6 @@ def _calls(repetitions: int, folder: Path, command: Sequence[str], count: int) -
             folder, command, lambda work, words: [recorder, str(work / "trace"), str(work / "pool"), *words]
         ),
     }
-    if shutil.which("strace"):
-        ways["strace"] = lambda: _spent(folder, command, lambda work, words: strace_command(work / "out", words))
     values = interleaved(repetitions, ways, warm=False)
     return {
         "microseconds_each": {

@@ -51,6 +51,14 @@ def test_the_least_file_gets_the_documented_defaults() -> None:
     assert got.record == config.RecordConfig("fixed", "persistent")
 
 
+def test_the_recorder_that_was_strace_is_answered_with_the_one_to_use() -> None:
+    error = error_of(LEAST.replace("[workload]", '[workload]\nrecorder = "strace"'))
+    assert error.slug == "config-value"
+    assert error.message.endswith("[workload] recorder is 'strace', which crashcheck no longer uses.")
+    assert error.hint.startswith('Write recorder = "syscalls"')
+    assert "pip install ziglang" in error.hint
+
+
 def test_every_key_is_read() -> None:
     got = parse("""
         [build]

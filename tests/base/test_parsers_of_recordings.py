@@ -15,7 +15,6 @@ from crashcheck.analyzer.trace.dump import lines
 from crashcheck.analyzer.trace.reader import ROOT, read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import Kind
 from support.fuzzing import WholeFile, fuzzed, must_take
 from support.parsers.recorded import run_of_calls
@@ -68,19 +67,6 @@ def test_a_fault_of_a_call_whose_name_is_damaged_is_shown(tmp_path: Path) -> Non
 def test_a_directory_within_itself_has_a_path_for_each_of_its_entries(tmp_path: Path) -> None:
     names = Names({(ROOT, "d"): 2, (2, "d"): 2, (2, "a"): 3})
     assert names.paths() == {"d": 2, "d/d": 2, "d/a": 3}
-
-
-def test_a_directory_that_is_renamed_into_itself_is_no_line_of_strace(tmp_path: Path) -> None:
-    for name in ("pool", "first"):
-        (tmp_path / name).mkdir()
-    pool = tmp_path / "pool"
-    (tmp_path / "printed").write_text(f'7 mkdir("{pool}/d", 0755) = 0\n7 rename("{pool}/d", "{pool}/d/e") = 0\n')
-    with pytest.raises(CrashcheckError, match=r"line 2 .* would be within itself"):
-        convert(
-            tmp_path / "printed",
-            tmp_path / "trace",
-            *(tmp_path / name for name in ("first", "pool", "cwd", "stdout", "stderr")),
-        )
 
 
 def test_zeros_over_a_large_range_take_no_time_for_what_holds_no_data(tmp_path: Path) -> None:

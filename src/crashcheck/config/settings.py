@@ -37,7 +37,7 @@ FILE_SYSTEMS = ("ext4", "posix")
 MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
 IO_URING = ("refuse", "allow")
-RECORDERS = ("linked", "syscalls", "strace")
+RECORDERS = ("linked", "syscalls")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
@@ -70,7 +70,7 @@ class WorkloadConfig:
     operations_file: str = ""  # one operation per line; {ops} in commands
     operations: tuple[str, ...] = ()  # functions whose outermost calls are operations
     operation_pairs: tuple[tuple[str, str], ...] = ()  # functions that begin an operation, and those that end it
-    recorder: str = "linked"  # in the program, by crashcheck-cc; "syscalls", "strace": from outside, of any program
+    recorder: str = "linked"  # in the program, by crashcheck-cc; "syscalls": from outside, of any program
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def parse(text: str, path: Path) -> Config:
             workload.seconds("timeout_s", 60.0),
             workload.text("operations_file"),
             *workload.functions_and_pairs("operations"),
-            recorder=workload.choice("recorder", RECORDERS, "linked"),
+            recorder=_recorder(workload),
         ),
         pool=PoolConfig(pool.patterns("files")),
         check=CheckConfig(
@@ -312,6 +312,17 @@ def parse(text: str, path: Path) -> Config:
         raise CrashcheckError("config-value", message, 'Add to [workload]:\n    recorder = "syscalls"')
     _check_operations(config)
     return config
+
+
+def _recorder(workload: Section) -> str:
+    if workload.values.get("recorder") == "strace":
+        raise CrashcheckError(
+            "config-value",
+            f"{workload.path}: [workload] recorder is 'strace', which crashcheck no longer uses.",
+            'Write recorder = "syscalls": it records more, and runs in containers that refuse seccomp filters, too. If '
+            "there is no C compiler: pip install ziglang",
+        )
+    return workload.choice("recorder", RECORDERS, "linked")
 
 
 def override(

@@ -22,7 +22,7 @@ _WAYS = (  # by how the name of a call begins
     ("io_uring", 'without [record] io_uring = "allow" programs are refused io_uring, and most then use other calls'),
     ("32-bit", "build the program for x86-64"),
     ("x32", "build the program for x86-64"),
-    ("passed to", "let the workload's command start the process that gets the file"),
+    ("a descriptor passed to", "let the workload's command start the process that gets the file"),
     ("mount", "mount in [setup], and watch a folder below the mount point"),
 )
 

@@ -61,7 +61,7 @@ def refusing(tmp_path: Path, built: Callable[[str], str]) -> Refusing:
 
 
 def rows(trace: Trace, recording: Recording) -> list[tuple[object, ...]]:
-    """Every event with all that it holds, but for process ids and the folder of the recording."""
+    """Every event with all that it holds. Process ids are numbers from 0, and the folder of the recording has one name."""
     pids = {int(pid): at for at, pid in enumerate(dict.fromkeys(trace.events["pid"].tolist()))}
     fields = ("seq", "kind", "call", "thread", "file", "folder", "flags", "offset", "size", "site", "stack", "aux")
     out: list[tuple[object, ...]] = []

@@ -1,8 +1,7 @@
-"""Parsers of recordings: traces, what strace prints, notes."""
+"""Parsers of recordings: traces and notes."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from crashcheck.analyzer.trace import replay
@@ -10,39 +9,10 @@ from crashcheck.analyzer.trace.calls import allocations, injected_faults, name_e
 from crashcheck.analyzer.trace.dump import lines
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.strace.convert import convert
 from crashcheck.runtime.trace_format import FlushKind
 from crashcheck.runtime.validate import read_notes
 from support.parsers.parser import Parser
 from support.tracing import CallsBuilder, TraceBuilder
-
-_NAMES = ("POOL", "a", "b", "d", "s", "new", "out")
-_HEX = {name: "".join(f"\\x{byte:02x}" for byte in name.encode()) for name in _NAMES}
-STRACE = """\
-7 execve("{a}", ["{a}"], 0x7ffd) = 0
-7 openat(-100<{POOL}>, "{a}", 0102, 0644) = 3<{POOL}{a}>
-7 write(3<{POOL}{a}>, "{new}", 3) = 3
-7 pwritev2(3<{POOL}{a}>, [{{iov_base="{new}", iov_len=3}}, {{iov_base="{a}", iov_len=1}}], 2, 8, 0x2) = 4
-7 fsync(3<{POOL}{a}> <unfinished ...>
-8 +++ killed by SIGKILL +++
-7 <... fsync resumed>) = 0
-7 clone(child_stack=NULL, flags=0x100|17) = 9
-9 mkdirat(-100<{POOL}>, "{d}", 0755) = 0
-9 symlink("{d}", "{s}") = 0
-9 rename("{a}", "{b}") = 0
-7 copy_file_range(3<{POOL}{a}>, [0] => [5], 3<{POOL}{a}>, NULL, 5, 0) = 3
-7 fallocate(3<{POOL}{a}>, 0, 0, 99) = 0
-7 sync_file_range(3<{POOL}{a}>, 0, 99, 7) = 0
-7 renameat2(-100<{POOL}>, "{b}", -100<{POOL}>, "{d}", 0x2) = 0
-7 socketpair(1, 1, 0, [4<UNIX:[1]>, 5<UNIX:[2]>]) = 0
-7 sendto(4<UNIX:[1]>, "{out}", 3, 0, NULL, 0) = 3
-7 mmap(NULL, 4096, 3, 1, 3<{POOL}{a}>, 0) = 0x7f00
-7 fcntl(3<{POOL}{a}>, 0x406, 9) = 9<{POOL}{a}>
-7 chdir("{d}") = 0
-7 unlink("{b}") = 0
-7 +++ exited with 0 +++
-""".format(**_HEX).encode()
-
 
 # Of a trace, the bytes that mean something: its header, and the first of each chunk.
 _HEAD, _OF_CHUNK = 128, 2048
@@ -110,18 +80,6 @@ def _traces(folder: Path) -> list[bytes]:
     return [compact(run(folder / "trace.cct").image()) for run in (run_of_stores, run_of_calls)]
 
 
-def _strace(data: bytes, folder: Path) -> None:
-    for name in ("pool", "first"):
-        (folder / name).mkdir()
-    (folder / "first" / "b").write_bytes(b"before")
-    pool = "".join(f"\\x{byte:02x}" for byte in os.fsencode(folder / "pool") + b"/")
-    (folder / "printed").write_bytes(data.replace(_HEX["POOL"].encode(), pool.encode()))
-    trace, names = folder / "trace", [folder / name for name in ("first", "pool", "cwd", "stdout", "stderr")]
-    convert(folder / "printed", trace, *names)
-    for line in lines(read(trace), None, True):
-        assert line
-
-
 def _notes(data: bytes, folder: Path) -> None:
     (folder / "trace.notes").write_bytes(data)
     read_notes(folder / "trace")
@@ -129,6 +87,5 @@ def _notes(data: bytes, folder: Path) -> None:
 
 PARSERS = {
     "trace": Parser(_trace, _traces),
-    "strace": Parser(_strace, lambda _: [STRACE]),
     "notes": Parser(_notes, lambda _: [b"pattern\ta.log\nprivate\tb.db\n"]),
 }

@@ -11,10 +11,13 @@ import pytest
 from crashcheck.analyzer.compile.driver import toolchain, wrapper
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument import unit
+from crashcheck.analyzer.trace.reader import read
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.results import Edit
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import build
+from crashcheck.runtime.record import Workload, record
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from support.compilers import needs_libpmem
 
 
@@ -82,11 +85,11 @@ def test_the_wheels_clang_compiles_the_edits_that_are_proposed(tmp_path: Path) -
         assert refused == "it does not compile: program.c:3: use of undeclared identifier 'total'"
 
 
-def test_without_any_c_compiler_the_wheels_clang_builds_the_recorder(
+def test_without_any_c_compiler_the_wheels_clang_builds_the_recorders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for tool in (tmp_path / "tools").iterdir():
-        if "gcc" in tool.name or tool.name == "cc":
+        if "gcc" in tool.name or "g++" in tool.name or tool.name in ("cc", "c++", "c89", "c99", "ar", "ld", "as"):
             tool.unlink()
     command = build.find_compiler()
     assert command[1:4] == ("-m", "ziglang", "cc")
@@ -94,6 +97,11 @@ def test_without_any_c_compiler_the_wheels_clang_builds_the_recorder(
     (tmp_path / "program.c").write_text("int main(void) { return 0; }\n")
     assert wrapper.run(["-O1", "program.c", "-o", "program"], False) == 0
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
+    workload = Workload(["sh", "-c", "echo text > {pool}/f; sync {pool}/f"], ["*"], recorder="syscalls")
+    trace = read(record(workload, tmp_path / "run").trace)
+    assert [kind for kind in trace.events["kind"].tolist() if kind in (*NAME_KINDS, Kind.WRITE, Kind.SYNC_END)] == [
+        *(Kind.NAME_CREATE, Kind.WRITE, Kind.SYNC_END)
+    ]
 
 
 def test_without_binutils_a_unit_that_is_compiled_plain_keeps_the_reason(
