@@ -15,9 +15,10 @@ import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace import replay
-from crashcheck.analyzer.trace.calls import injected_faults
+from crashcheck.analyzer.trace.calls import injected_faults, name_events
 from crashcheck.analyzer.trace.reader import Trace, read
 from crashcheck.config.faults import Fault
+from crashcheck.runtime import in_place
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import Kind
@@ -61,7 +62,7 @@ def refusing(tmp_path: Path, built: Callable[[str], str]) -> Refusing:
 
 
 def rows(trace: Trace, recording: Recording) -> list[tuple[object, ...]]:
-    """Every event with all that it holds. Process ids are numbers from 0, and the folder of the recording has one name."""
+    """Every event with all that it holds. Processes are numbered, and the recording's folder has one name."""
     pids = {int(pid): at for at, pid in enumerate(dict.fromkeys(trace.events["pid"].tolist()))}
     fields = ("seq", "kind", "call", "thread", "file", "folder", "flags", "offset", "size", "site", "stack", "aux")
     out: list[tuple[object, ...]] = []
@@ -191,3 +192,22 @@ def test_stores_of_instrumented_code_are_in_order_with_the_calls(
     assert replay.check(trace, recording.first, recording.pool).whole
     stores = [trace.data(index).decode() for index in np.flatnonzero(trace.events["kind"] == Kind.STORE).tolist()]
     assert stores == ["parent", "thread", "child", "unhooked"]
+
+
+def test_what_a_tried_command_leaves_running_goes_on(
+    tmp_path: Path, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_place, "build_runtime", lambda: refusing(errno.EPERM))
+    folder, go, done = (tmp_path / name for name in ("folder", "go", "done"))
+    folder.mkdir()
+    for fifo in (go, done):
+        os.mkfifo(fifo)
+    script = f"(cat {go} > late; echo done > {done}) & echo a > a.tmp; mv a.tmp a"
+    recording = in_place.record_in_place(in_place.Command(["sh", "-c", script], folder), tmp_path / "work")
+    go.write_text("late")
+    assert done.read_text() == "done\n"
+    assert (folder / "late").read_text() == "late"
+    assert [type(event).__name__ for event in name_events(read(recording.trace)) if event.name == "a.tmp"] == [
+        *("Create", "Rename")
+    ]
+    assert [reason for reason, _ in read_notes(recording.trace)][:2] == ["seccomp", "left"]
