@@ -37,8 +37,18 @@ def test_init_builds_with_the_build_system_that_is_there(tmp_path: Path, file: s
     assert made.workload.command.words[0] == "./build-crashcheck/program"
 
 
-def test_init_in_a_folder_that_is_missing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["init", str(tmp_path / "gone")]) == 2
+def test_init_makes_the_folder_that_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert cli.main(["init", str(folder)]) == 0
+    assert config.load(folder).check.command.words[0] == "./check"
+
+
+@pytest.mark.parametrize("folder", ["file", "file/folder"])
+def test_init_in_a_folder_that_cannot_be_made_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    (tmp_path / "file").touch()
+    assert cli.main(["init", str(tmp_path / folder)]) == 2
     assert "[init-unwritable]" in capsys.readouterr().err
 
 

@@ -107,15 +107,18 @@ def template(folder: Path) -> str:
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("init", help=f"write a commented {FILE_NAME}", description=_DESCRIPTION)
-    parser.add_argument("folder", nargs="?", default=".", help="where to write it (default: the current folder)")
+    parser.add_argument("folder", nargs="?", default=".", help="where to write it; made if it is missing (default: the current folder)")
 
 
 def main(args: argparse.Namespace) -> int:
     path = Path(args.folder) / FILE_NAME
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(template(path.parent))
     except FileExistsError:
+        if not path.parent.is_dir():
+            raise CrashcheckError("init-unwritable", f"{path.parent} is not a folder.") from None
         raise CrashcheckError(
             "init-exists", f"{path} already exists.", "Nothing was changed. Edit it, or remove it first."
         ) from None
