@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crashcheck.analyzer.compile.instrument.hooks import STORE_BULK
 from crashcheck.analyzer.compile.instrument.inline_asm import AsmPlan, AsmStep
 from crashcheck.analyzer.compile.ir.text import Operand
 
@@ -18,6 +19,7 @@ def emit_before(emitter: Emitter, line: str, plan: AsmPlan) -> list[Callable[[],
     return [finish for finish in after if finish is not None]
 
 
+_ZERO = ("0", "zeroinitializer", "null")
 _Finish = Callable[[], None] | None  # what is emitted after the assembly
 
 
@@ -41,7 +43,7 @@ def _emit_locked(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
 
 
 def _emit_store(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
-    return emitter.assembly_store(line, _as_pointer(emitter, step.address), step.size, step.kind)
+    return emitter.assembly_store(line, _as_pointer(emitter, step.address), Operand("i64", str(step.size)), step.kind)
 
 
 def _emit_movdir64b(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
@@ -57,7 +59,10 @@ def _emit_copy(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
 
 
 def _emit_fill(emitter: Emitter, line: str, step: AsmStep) -> _Finish:
+    assert step.source is not None
     pointer, count = _as_pointer(emitter, step.address), _byte_count(emitter, step)
+    if step.size > 1 and step.source.value not in _ZERO:
+        return emitter.assembly_store(line, pointer, count, STORE_BULK)  # its bytes may differ from one another
     emitter.fill(line, pointer, _as_byte(emitter, step.source), count)
     return None
 

@@ -257,18 +257,18 @@ class Emitter:
                 line,
             )
 
-    def assembly_store(self, line: str, pointer: str, size: int, flags: int) -> Callable[[], None] | None:
+    def assembly_store(self, line: str, pointer: str, size: Operand, flags: int) -> Callable[[], None] | None:
         """A store by assembly: its bytes are read back after it."""
         if self.is_local(pointer):
             return None
-        target = self.target(pointer, f"i{size * 8}", line)
+        target = self.target(pointer, f"i{int(size.value) * 8}" if size.value.isdigit() else "", line)
         if target.local:
             return None
         site = self.site("asm", line, target)
 
         def finish() -> None:
             self.hook(
-                f"  call void {self.hooks.written()}(ptr {pointer}, i64 {size}, ptr {target.instance}, i32 {site}, "
+                f"  call void {self.hooks.written()}(ptr {pointer}, i64 {size.value}, ptr {target.instance}, i32 {site}, "
                 f"i32 %cc.depth, i32 {flags})",
                 line,
             )

@@ -302,8 +302,6 @@ class _Reader:
         if not one.repeated or target is None or count is None or source is None:
             return False
         size = _SUFFIX[one.word[-1]]
-        if not copies and size != 1 and source.value not in ("0", "zeroinitializer", "null"):
-            return False
         self.plan.steps.append(AsmStep("copy" if copies else "fill", 0, target, "", size, source, count))
         return True
 

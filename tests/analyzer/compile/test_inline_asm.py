@@ -97,6 +97,43 @@ def test_every_encoding_is_recorded(recorded: Run, clang: str) -> None:
     ]
 
 
+REPEATED = """
+#include <string.h>
+static void repeat(char *to, unsigned long count, unsigned long value) {
+    void *at = to; unsigned long left = count;
+    __asm__ volatile("rep stosw" : "+D"(at), "+c"(left) : "a"((short)value) : "memory");
+    at = to; left = count;
+    __asm__ volatile("rep stosl" : "+D"(at), "+c"(left) : "a"((int)value) : "memory");
+    at = to; left = count;
+    __asm__ volatile("rep; stosq" : "+D"(at), "+c"(left) : "a"(value) : "memory");
+    at = to; left = count;
+    __asm__ volatile("rep stosq %%rax, (%%rdi)" : "+D"(at), "+c"(left) : "a"(~value) : "memory");
+    at = to; left = count;
+    __asm__ volatile("rep stosb" : "+D"(at), "+c"(left) : "a"((char)value) : "memory");
+}
+int main(int argc, char **argv) {
+    (void)argv;
+    char *l = (char *)pool; OPAQUE(l);
+    watch(pool, sizeof pool);
+    repeat(l + 8, 2, 0x1122334455667788ul + argc - 1);
+    repeat(l + 64, 0, 7);
+    unwatch();
+    return 0;
+}
+"""
+
+
+def test_a_repeated_store_of_any_width_and_value_is_recorded(recorded: Run, clang: str) -> None:
+    events = recorded(REPEATED, "-O2", clang=clang)
+    assert [line.split(" |")[0] for line in events][:5] == [
+        "store @8 88778877 flags=4",
+        "store @8 8877665588776655 flags=4",
+        "store @8 88776655443322118877665544332211 flags=4",
+        "store @8 778899aabbccddee778899aabbccddee flags=4",
+        "fill @8 88x2",
+    ]
+
+
 def test_newer_flush_intrinsics_have_sites(build: Build, clang: str) -> None:
     (unit,) = ProgramFacts.load([build(ENCODINGS, "-O1", clang=clang)]).units.values()
     lines = [site.positions[-1].line for site in unit.sites if site.kind == "flush"]
@@ -166,7 +203,8 @@ def test_assembly_becomes_hooks(
         ("lock; addq $1, 8($0)", "r,r,~{memory}", ("ptr %1", "i64 1")),
         ("movsb", "={di},={si},0,1,~{memory}", ("ptr %1", "ptr %2")),
         (".byte 0x0f, 0x01, 0xc1", "~{memory}", ()),
-        ("rep stosl", "={di},={cx},{ax},0,1,~{memory}", ("i32 %1", "ptr %2", "i64 3")),
+        ("stosl", "={di},{ax},0,~{memory}", ("i32 %1", "ptr %2")),
+        ("std; rep stosl", "={di},={cx},{ax},0,1,~{memory}", ("i32 %1", "ptr %2", "i64 3")),
     ],
 )
 def test_assembly_that_is_not_known_is_not_guessed(template: str, constraints: str, arguments: tuple[str, ...]) -> None:
