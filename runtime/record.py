@@ -372,11 +372,19 @@ def _require_success(recording: Recording, workload: Workload) -> None:
             )
         raise CrashcheckError(
             "workload-failed",
-            f"the workload {how}: {command}{_shown(recording.stderr, recording.stdout)}",
+            f"the workload {how}: {command}{_shown(recording.stderr, recording.stdout)}{_moved(recording.trace)}",
             "It must exit with status 0 when nothing crashes; run it by hand in a pool folder "
             + ("that is empty." if workload.setup is None else "on which the [setup] command has run.")
             + (WITHOUT_URING if ("io_uring", "refused") in validate.read_notes(recording.trace) else ""),
         )
+
+
+def _moved(trace: Path) -> str:
+    """The files that the program asked to be mapped elsewhere, each on a line of its own."""
+    moved = [text for reason, text in validate.read_notes(trace) if reason == "moved"]
+    return "".join(
+        f"\n  mapped elsewhere, as that was not free or [setup] mapped the file there: {text}" for text in moved
+    )
 
 
 def _shown(stderr: Path, stdout: Path) -> str:

@@ -59,13 +59,45 @@ static long map_plainly(const struct mapping *new)
     return raw6(SYS_mmap, (long)new->address, (long)new->length, new->protection, new->flags, new->fd, new->offset);
 }
 
-/* From here on the kernel chooses addresses. What a program asks for here was only free in its process, as libpmemobj
- * looks for such an address, and may be taken where the recorder runs. */
+/* From here on the kernel may choose addresses. */
 #define KERNELS_CHOICE 0x7e0000000000ul
+#define LARGEST_ALIGNMENT (1ul << 30)
+
+/* Whether the program wants an address of its own: not one that was only free in its process, as libpmemobj looks for
+ * such an address, which may be taken where the recorder runs. The kernel's choices go downwards from one address, so
+ * one below what it would choose now, with room for the alignment that a library adds, is the program's. */
+static bool is_own_address(const struct mapping *new)
+{
+    uintptr_t wish = (uintptr_t)new->address;
+    if (wish < KERNELS_CHOICE)
+        return wish;
+    size_t size = pages(new->length) + LARGEST_ALIGNMENT;
+    if (size <= new->length)
+        return false;
+    long chosen = raw6(SYS_mmap, 0, (long)size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw_failed(chosen))
+        return false;
+    raw3(SYS_munmap, chosen, (long)size, 0);
+    return wish < (uintptr_t)chosen;
+}
+
+/* A program that is not mapped where it asked to be may fail: the reason is then known. */
+static void note_moved(const struct mapping *new, long result)
+{
+    char text[PATH_ROOM + 64], number[17];
+    size_t end = raw_append(text, PATH_ROOM, new->relative);
+    const uint64_t addresses[] = {(uint64_t)(uintptr_t)new->address, (uint64_t)result};
+    for (size_t i = 0; i < 2; i++) {
+        number[cc_write_hex(number, addresses[i])] = 0;
+        end += raw_append(text + end, 32, i ? ", is at 0x" : ", asked for at 0x");
+        end += raw_append(text + end, 17, number);
+    }
+    cc_note("moved", text);
+}
 
 static long map_in_place(const struct mapping *new)
 {
-    bool hinted = new->address && (uintptr_t)new->address < KERNELS_CHOICE;
+    bool hinted = is_own_address(new);
     return cc_place(new->length, new->protection, new->flags, new->fd, (uint64_t)new->offset, new->relative, hinted);
 }
 
@@ -141,6 +173,8 @@ static long map_recorded(where at, const struct mapping *new, bool replaces)
     if (raw_failed(result)) {
         restore(&gone);
     } else if (new->file) {
+        if (new->place && new->address && result != (long)new->address)
+            note_moved(new, result);
         if (!placed && cc_places_files)
             cc_placed(region.start, new->length, region.offset, new->relative);
         cc_region_add(&region);

@@ -107,7 +107,7 @@ static bool is_path(const struct line *line, const char *relative)
     return line->path_length == raw_length(relative) && raw_same(line->path, relative, line->path_length);
 }
 
-static size_t write_hex(char *to, uint64_t value)
+size_t cc_write_hex(char *to, uint64_t value)
 {
     char digits[16];
     size_t count = 0, length = 0;
@@ -125,7 +125,7 @@ static void add_line(const struct table *table, uint64_t address, uint64_t offse
     uint64_t numbers[3] = {address, offset, length};
     size_t at = 0;
     for (size_t i = 0; i < 3; i++) {
-        at += write_hex(line + at, numbers[i]);
+        at += cc_write_hex(line + at, numbers[i]);
         line[at++] = '\t';
     }
     size_t size = raw_length(relative);

@@ -165,6 +165,21 @@ static void linked(const char *pool, char **arguments)
     printf("%p %lu\n", (void *)nodes, added->number);
 }
 
+/* Fails where a file is not mapped at the address that it asks for; `taken`: something else is there. */
+static void insists(const char *pool, char **arguments)
+{
+    void *wish = (void *)strtoul(arguments[0], NULL, 16);
+    int fd = open_file(pool, "a.db", 8192);
+    if (arguments[1] && strcmp(arguments[1], "taken") == 0)
+        NEED(mmap(wish, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == wish);
+    char *at = mmap(wish, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    NEED(at != MAP_FAILED);
+    printf("%p\n", (void *)at);
+    if (at != wish)
+        exit(42);
+    STORE(1, at, (char)(*at + 1));
+}
+
 static void synced(const char *pool, char **arguments)
 {
     (void)arguments;
@@ -207,7 +222,7 @@ static void sparse(const char *pool, char **arguments)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"two-mappings", two_mappings}, {"two-files", two_files}, {"moved", moved},
-        {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address},
+        {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address}, {"insists", insists},
         {"takes-a-name", takes_a_name},
         {"where", where_mapped}, {"linked", linked}, {"synced", synced}, {"bulk", bulk}, {"sparse", sparse}, {NULL, NULL}};
     return play(scenes, argc, argv);

@@ -11,6 +11,7 @@ import pytest
 
 from crashcheck.analyzer.trace.completeness import check
 from crashcheck.analyzer.trace.reader import read
+from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import RuntimeLibrary
 from support.decode import BULK, JOINED, NT
 
@@ -167,6 +168,35 @@ def test_pointers_that_setup_left_in_a_file_stay_right_whatever_address_the_prog
     check = [str(program("maps")), str(recording.pool), "linked", "30000000000"]
     done = subprocess.run(check, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"{place:#x} 3\n"
+
+
+@pytest.mark.parametrize("wish", ["7fea00000000", "7e0000000000", "100000000000", "7ff000000000"])
+def test_a_program_has_its_address_in_setup_workload_and_check(
+    wish: str, recorded: Callable[..., tuple], program: Callable[..., Path]
+) -> None:
+    trace, recording = recorded("maps", "insists", wish, setup=[str(program("maps")), "{pool}", "insists", wish])
+    assert recording.stdout.read_text() == f"0x{wish}\n"
+    assert stores(trace) == [(1, 0, b"\2")]
+    environment = {
+        **os.environ,
+        "CRASHCHECK_POOL": str(recording.pool),
+        "CRASHCHECK_FILES": "*.db",
+        "CRASHCHECK_ADDRESSES": str(recording.addresses),
+    }
+    check = [str(program("maps")), str(recording.pool), "insists", wish]
+    done = subprocess.run(check, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"0x{wish}\n"
+
+
+@pytest.mark.parametrize("wish", ["7fea00000000", "100000000000"])
+def test_an_address_that_is_not_free_is_why_the_workload_failed(wish: str, recorded: Callable[..., tuple]) -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        recorded("maps", "insists", wish, "taken")
+    assert caught.value.slug == "workload-failed"
+    assert "\n  mapped elsewhere, as that was not free or [setup] mapped the file there: a.db, asked for at 0x" in str(
+        caught.value
+    )
+    assert f"a.db, asked for at 0x{wish}, is at 0x" in str(caught.value)
 
 
 def test_setup_has_an_environment_of_its_own_on_top_of_the_workloads(recorded: Callable[..., tuple]) -> None:
