@@ -15,7 +15,7 @@ issued before event t has persisted: what `kill -9` at that moment leaves, nothi
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +37,7 @@ _WALK_BACK = 256  # moments tried for the beginning of a failing stretch of the 
 _WALK_ON = 4096  # moments within which its end is searched for
 _DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
 _ELSEWHERE = 8  # other operations that may show an earlier beginning
+_KILLS = 32  # moments tried, spread over an operation, for one at which `kill -9` shows a reordering's harm as well
 _STEPS = 4  # updates that it may be earlier
 CUT_SHORT = "not minimised to the end: the budget was spent"
 GIVEN_UP = (
@@ -61,6 +62,7 @@ class Cause:
     until: int | None = None  # of a prefix: the piece with which the program is right again; None if not known
     complete: bool = True  # False where the budget ended first
     given_up: bool = False  # of a prefix: the beginning of the stretch was searched for, and not found
+    killed: int | None = None  # of others: the event before which `kill -9` shows the same, after X was issued
     former: int | None = None  # the first update lost, where X is the bytes of a file that grew without them
 
     @property
@@ -97,7 +99,7 @@ class Classifier:
             whole = self._with_whole_stores(smallest)
             if whole != smallest:
                 smallest = self._smallest(whole)
-            return self._classify(smallest)
+            return self._with_kill(self._classify(smallest))
         except (OutOfRuns, OutOfTime):
             return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
 
@@ -257,6 +259,25 @@ class Classifier:
             first, former = without, first
         kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
         return Cause(kind, state, verdict, first, kept, torn=True, former=former)
+
+    def _with_kill(self, cause: Cause) -> Cause:
+        """The cause, with a moment of the same operation, from X on, at which the program fails alike with nothing
+        reordered: what persists X in time leaves that. Of more than _KILLS moments not all are tried."""
+        if cause.prefix or cause.torn or cause.lost is None:
+            return cause
+        subject, points = self._subject, self._subject.space.points
+        crash = cause.state.point
+        begun = int(points.event[np.searchsorted(points.acked, points.acked[crash], side="left")])
+        low = bisect_right(self._moments, max(subject.event_of(cause.lost), begun))
+        high = bisect_right(self._moments, int(points.event[crash]))
+        try:
+            for at in _spread(np.arange(low, high, dtype=np.int64), _KILLS):
+                verdict = self._verdicts.verdict(subject.prefix(self._moments[at]))
+                if not verdict.passed and verdict.fails_as(cause.verdict):
+                    return replace(cause, killed=self._moments[at])
+        except (OutOfRuns, OutOfTime):
+            pass
+        return cause
 
     def _size_without(self, state: CrashState, kept: int) -> int | None:
         """Of a size that persisted: the first bytes of the same write that did not. The check reads what nobody wrote.

@@ -198,20 +198,23 @@ def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
     """ "before the fence at hash.c:44, in operation 3; 2 operations acknowledged", and the place."""
     point = subject.space.points[cause.state.point]
     event = int(point.event) if cause.moment is None else cause.moment
-    events = subject.trace.events
-    if event >= len(events):
-        words, here = "at the end of the run", None
-    else:
-        here = subject.provenance.of(event)
-        words = f"before {event_words(subject, event)}"
-        if here is not None and here.line:
-            words += f" at {spoken(here.file)}:{here.line}"
+    here = None if event >= len(subject.trace.events) else subject.provenance.of(event)
+    words = just_before(subject, event)
     if point.begun > point.acked:
         words += f", in operation {point.begun}"
     last = subject.space.points[len(subject.space.points) - 1]
     promised = [f"{count(int(point.acked), 'operation')} acknowledged"] if last.begun or point.acked else []
     promised += [f"{count(int(point.stdout_bytes), 'byte')} printed"] if last.stdout_bytes else []
     return "; ".join([words, *promised]), here
+
+
+def just_before(subject: Subject, event: int) -> str:
+    """ "before the fence at hash.c:44"."""
+    if event >= len(subject.trace.events):
+        return "at the end of the run"
+    here = subject.provenance.of(event)
+    place = f" at {spoken(here.file)}:{here.line}" if here is not None and here.line else ""
+    return f"before {event_words(subject, event)}{place}"
 
 
 def count(number: int, noun: str) -> str:

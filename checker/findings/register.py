@@ -33,6 +33,7 @@ from crashcheck.checker.token import Level, Token, digest
 from crashcheck.runtime.trace_format import Kind as Event
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
+KILL_FAILS_TOO = "`kill -9` {} it, too, {}: nothing is reordered there, so no flush, fence or sync is enough"
 NO_KNOWN_MOMENT = "stores through a mapping may have been earlier than recorded: `kill -9` need not show it"
 NEEDS_HALF_STORE = (
     "only if half of a misaligned store survives: that power loss never tears a store of at most 8 bytes is documented "
@@ -52,6 +53,7 @@ class DraftFinding:
     key: FindingKey
     states: int = 1  # failing states counted with it
     uncertain: str = ""  # why it is not proved
+    kill_proved: bool = False  # of a cause with a moment at which `kill -9` shows it, too
     stretches: set[int] = field(default_factory=set)  # of a prefix: moments (event indices) that fail for this reason
     cases: list[CrashState] = field(default_factory=list)  # failing states of it, the first MOST_CASES
     found: tuple[int, float] = (0, 0.0)  # after how many executed states, and seconds
@@ -209,8 +211,12 @@ class Register:
         """
         cause = draft.cause
         # Of system calls each moment is recorded: what is replayed is what `kill -9` leaves.
-        if cause.prefix and not self.subject.graph.family.names:
+        by_calls = self.subject.graph.family.names
+        if cause.prefix and not by_calls:
             draft.uncertain = NO_SNAPSHOT if proof is None else proof.missing(cause, folder)
+        if cause.killed is not None:
+            killed = replace(cause, state=self.subject.prefix(cause.killed), prefix=True, moment=cause.killed)
+            draft.kill_proved = by_calls or (proof is not None and not proof.missing(killed, folder))
         if draft.uncertain or not cause.prefix:
             culprits = [piece for piece in (cause.lost, cause.kept) if piece is not None]
             if any(self.subject.is_unexplained(piece) for piece in culprits):
@@ -308,6 +314,9 @@ class Register:
         if cause.prefix and not draft.uncertain:
             known = cause.moment is None or self.subject.is_known_moment(cause.moment)
             yield KILL_SHOWS_IT if known else NO_KNOWN_MOMENT
+        if cause.killed is not None and not draft.uncertain and self.subject.is_known_moment(cause.killed):
+            shows = "shows" if draft.kill_proved else "probably shows"
+            yield KILL_FAILS_TOO.format(shows, describe.just_before(self.subject, cause.killed))
         if self.subject.torn(cause.state):
             yield NEEDS_HALF_STORE
         if not cause.complete:

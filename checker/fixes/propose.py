@@ -40,6 +40,7 @@ from crashcheck.source import spoken
 _MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
 _MOST_NAMED = 3
+_PARTIAL = "none that is enough; the nearest: "
 
 Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the source, or why there are none
 
@@ -241,7 +242,7 @@ class FixProposer:
                 verified += f"; {self._names(still)}, stored to the same object, can still be lost before that"
         return Fix(
             kind=offer.candidate.kind,
-            words=offer.candidate.words,
+            words=_PARTIAL + offer.candidate.words if failing else offer.candidate.words,
             edits=offer.edits,
             before_failing=len(cases),
             after_failing=failing,
@@ -267,7 +268,9 @@ class FixProposer:
         """The finding's failing states by fingerprint, in the order in which they were met."""
         found: dict[bytes, CrashState] = {}
         for draft in bug.drafts:
-            for state in (draft.cause.state, *draft.cases):
+            killed = draft.cause.killed
+            shown = () if killed is None else (self.subject.prefix(killed),)
+            for state in (draft.cause.state, *shown, *draft.cases):
                 found.setdefault(self.subject.content.fingerprint(state), state)
         return found
 

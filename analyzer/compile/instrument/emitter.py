@@ -268,8 +268,8 @@ class Emitter:
 
         def finish() -> None:
             self.hook(
-                f"  call void {self.hooks.written()}(ptr {pointer}, i64 {size.value}, ptr {target.instance}, i32 {site}, "
-                f"i32 %cc.depth, i32 {flags})",
+                f"  call void {self.hooks.written()}(ptr {pointer}, i64 {size.value}, ptr {target.instance}, "
+                f"i32 {site}, i32 %cc.depth, i32 {flags})",
                 line,
             )
 

@@ -107,7 +107,9 @@ def template(folder: Path) -> str:
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("init", help=f"write a commented {FILE_NAME}", description=_DESCRIPTION)
-    parser.add_argument("folder", nargs="?", default=".", help="where to write it; made if it is missing (default: the current folder)")
+    parser.add_argument(
+        "folder", nargs="?", default=".", help="where to write it; it is made (default: the current folder)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings import classify
 from crashcheck.checker.findings.classify import Classifier
-from crashcheck.checker.findings.register import Register
+from crashcheck.checker.findings.register import KILL_FAILS_TOO, Register
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import Kind
 from support.checked_worlds import (
@@ -161,3 +161,38 @@ def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(
         cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(2))
     assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
     assert 3 <= verdicts.runs < 20
+
+
+def apply_log(t: TraceBuilder) -> None:
+    """What a log holds is applied to three words, of which nothing is ordered before the fence."""
+    t.begin(1)
+    for site, offset in ((1, 0), (2, 64), (3, 128)):
+        t.site = site
+        t.store("p", offset, 8, 5)
+        t.clwb("p", offset)
+    t.sfence()
+    t.end(1)
+
+
+@pytest.mark.parametrize(
+    ("claims", "proved", "expected"),
+    [
+        (("0>64",), False, []),
+        (("64>0",), False, [("b", "")]),
+        (("64>0", "0=128"), False, [("b", "")]),
+        (("64>0", "128>64", "64>128"), False, [("b", "probably shows"), ("c", "probably shows")]),
+        (("64>0", "128>64", "64>128"), True, [("b", "shows")]),
+    ],
+    ids=["in order", "reordered only", "other harm", "no recovery", "no recovery, proved"],
+)
+def test_a_reordering_says_so_where_kill_shows_its_harm_too(
+    world: MakeWorld, claims: tuple[str, ...], proved: bool, expected: list[tuple[str, str]]
+) -> None:
+    subject = world(apply_log, *claims, sites={1: place(1, "a"), 2: place(2, "b"), 3: place(3, "c")})
+    found = subject.explore(snapshot=subject.real_snapshot if proved else None).findings
+    notes = {how: KILL_FAILS_TOO.format(how, "before the store at hash.c:3") for how in ("shows", "probably shows")}
+    assert [
+        (finding.location.variable, next((how for how, note in notes.items() if note in finding.note), ""))
+        for finding in found
+        if finding.kind is Kind.ORDERING
+    ] == expected
