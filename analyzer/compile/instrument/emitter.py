@@ -48,7 +48,7 @@ class Emitter:
         self.models = models & module.declared
         self.keep_debug = keep_debug
         self.hooks = Hooks()
-        self.types = TypeMap(module.types, debug)
+        self.types = TypeMap(module, debug)
         self.sites: list[Site] = []
         self.not_understood: list[UnhookedConstruct] = []
         self.out: list[str] = []

@@ -66,6 +66,7 @@ class DebugInfo:
         self._by_name: dict[str, list[int]] | None = None
         self._by_identifier: dict[str, int] = {}
         self._typedefs: dict[int, str] = {}
+        self._in_ir: dict[int, tuple[str, str]] = {}
 
     def node(self, number: int) -> str:
         """A node's text, "" if there is none. The printer numbers nodes in order, one per line."""
@@ -218,16 +219,27 @@ class DebugInfo:
             self._members[number] = tuple(result)
         return self._members[number]
 
-    def composite(self, name: str, size: int | None) -> int | None:
-        """The struct, class or union that clang names so in IR (`ns::entry`); `size` in bytes picks among templates."""
-        candidates = self._names().get(name.rsplit("::", 1)[-1], [])
-        if "::" in name:
-            exact = [number for number in candidates if _plain(self.qualified(number)) == name]
-            candidates = exact or candidates
+    def composites(self, name: str, size: int | None) -> tuple[int, ...]:
+        """The structs, classes and unions that clang names so in IR (`ns::entry`), of `size` bytes if that is known:
+        specialisations of a template have one name."""
+        found = self._names().get(name.rsplit("::", 1)[-1], [])
+        wanted = name.replace(" ", "")
+        for form in (0, 1):
+            exact = [number for number in found if self._ir_names(number)[form] == wanted]
+            if exact:
+                found = exact
+                break
         if size is not None:
-            fitting = [number for number in candidates if self.integer(number, "size") == size * 8]
-            candidates = fitting or ([] if len(candidates) > 1 else candidates)
-        return candidates[0] if candidates else None
+            fitting = [number for number in found if self.integer(number, "size") == size * 8]
+            found = fitting or ([] if len(found) > 1 else found)
+        return tuple(found)
+
+    def _ir_names(self, number: int) -> tuple[str, str]:
+        """What IR may call a composite, without spaces: its scopes with their template arguments, or without."""
+        if number not in self._in_ir:
+            whole, own = self.qualified(number).replace(" ", ""), self.string(number, "name").replace(" ", "")
+            self._in_ir[number] = (whole[: len(whole) - len(own)] + _plain(own), _plain(whole))
+        return self._in_ir[number]
 
     def named_composites(self, name: str) -> tuple[int, ...]:
         """All structs, classes and unions whose `name_of` this is."""

@@ -216,6 +216,9 @@ class Types:
         self._layouts: dict[str, Layout | None] = {}
         self._fields: dict[str, tuple[tuple[str, int], ...] | None] = {}
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._definitions)
+
     def layout(self, type_text: str) -> Layout | None:
         """Size and alignment, or None where the type has none (opaque, scalable)."""
         if type_text not in self._layouts:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from crashcheck.analyzer.compile.facts import TypeStep
 from crashcheck.analyzer.compile.ir.addresses import Access, LocalUses, Walk
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, Member
-from crashcheck.analyzer.compile.ir.text import (
-    Types,
-)
+from crashcheck.analyzer.compile.ir.specialisations import Specialisations
+from crashcheck.analyzer.compile.ir.text import ModuleText
 
 _SUFFIX = re.compile(r"^(struct|class|union)\.(.*?)(\.base)?(\.\d+)?$")
 _TBAA = re.compile(r", !tbaa !(\d+)")
@@ -62,9 +61,11 @@ class _Name:
 class TypeMap:
     """Resolves the targets of one unit."""
 
-    def __init__(self, types: Types, debug: DebugInfo) -> None:
-        self._types = types
+    def __init__(self, module: ModuleText, debug: DebugInfo) -> None:
+        self._types = module.types
         self._debug = debug
+        self._known: dict[str, tuple[int, ...]] = {}
+        self._specialisations = Specialisations(module, debug, self._candidates)
         self._named: dict[tuple[tuple[Access, ...], str], tuple[str, tuple[TypeStep, ...]]] = {}
         self._roots: dict[str, int | None] = {}
 
@@ -92,13 +93,17 @@ class TypeMap:
 
     def _root(self, type_text: str) -> int | None:
         if type_text not in self._roots:
-            size = self._types.layout(type_text)
-            name = plain_type(type_text)
-            base = type_text.rstrip('"').endswith(".base")
-            self._roots[type_text] = (
-                self._debug.composite(name, None if size is None or base else size.size) if name else None
-            )
+            self._roots[type_text] = self._specialisations.of(type_text)
         return self._roots[type_text]
+
+    def _candidates(self, type_text: str) -> tuple[int, ...]:
+        if type_text not in self._known:
+            size, name = self._types.layout(type_text), plain_type(type_text)
+            base = type_text.rstrip('"').endswith(".base")
+            self._known[type_text] = (
+                self._debug.composites(name, None if size is None or base else size.size) if name else ()
+            )
+        return self._known[type_text]
 
     def _name(self, accesses: tuple[Access, ...], stored: str) -> tuple[str, tuple[TypeStep, ...]]:
         known = self._named.get((accesses, stored))
@@ -221,7 +226,9 @@ class TypeMap:
         if named is None or not named.group(1):
             return Target()
         identifier, offset = named.group(1), int(tag.group(3))
-        composite = self._debug.by_identifier(identifier) or self._debug.composite(identifier, None)
+        composite = self._debug.by_identifier(identifier)
+        if composite is None:
+            composite = next(iter(self._debug.composites(identifier, None)), None)
         if composite is None:
             return Target()
         size = self._types.store_size(stored) or 0
