@@ -18,7 +18,7 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.flushers import FlushSite, UsualFlushes
-from crashcheck.checker.findings.identity import AT, Identities, Origin
+from crashcheck.checker.findings.identity import AT, Identities, Origin, of_template
 from crashcheck.checker.results import Kind, Location, Outcome, SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
@@ -217,7 +217,8 @@ def callers_within(here: Location | None, end: Location | None) -> tuple[SourceF
     shared = 0
     while shared < min(len(mine), len(its)) and mine[-1 - shared] == its[-1 - shared]:
         shared += 1
-    return tuple(dict.fromkeys(SourceFunction(file, function) for file, _, function in mine[: len(mine) - shared]))
+    own = mine[: len(mine) - shared]
+    return tuple(dict.fromkeys(SourceFunction(file, of_template(function)) for file, _, function in own))
 
 
 def _same_left(one: Traits, other: Traits) -> bool:
@@ -344,4 +345,4 @@ def _root(root: list[int], index: int) -> int:
 def _object(here: Location | None) -> tuple[str, ...]:
     if here is None or "." not in here.variable:
         return ()
-    return (here.file, here.function, here.variable.rpartition(".")[0])
+    return (here.file, of_template(here.function), here.variable.rpartition(".")[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -22,6 +23,8 @@ FindingKey = tuple[Kind, Origin, Origin]
 
 AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
+_OPERATOR = re.compile(r"(?<!\w)operator(?!\w)")  # its name may be `operator<<`, or have a type with arguments
+_ARGUMENTS = re.compile(r"<[^<>]*>")
 _END = "end"  # instead of an offset
 PLACE_PARTS = 5  # of a stable place in the source: file, function, variable, text, ordinal
 _NOWHERE: Origin = ("",)
@@ -36,7 +39,7 @@ class Identities:
     A *key* distinguishes origins within one run (it has the line). An *id* must survive moved lines, other
     checkouts and other machines: it is made of the function, the file, the variable, the text of the
     source line and its ordinal among equals, and of no line number and no absolute path. Without
-    program facts both are the watched file and the offset in it.
+    program facts both are the watched file and the offset in it. Neither has template arguments.
     """
 
     subject: Subject
@@ -48,7 +51,7 @@ class Identities:
         here = self.subject.provenance.of(self.subject.event_of(piece))
         if here is None:
             return self._offset(piece)
-        return (AT, here.file, str(here.line), str(here.column), here.function, here.variable)
+        return (AT, here.file, str(here.line), str(here.column), of_template(here.function), here.variable)
 
     def finding(self, kind: Kind, lost: int | None, kept: int | None) -> FindingKey:
         return kind, self.origin(lost), self.origin(kept)
@@ -65,10 +68,14 @@ class Identities:
         """What a finding is still known by after its function or file got another name, or its lines another text.
 
         Each leaves something out of the id, so two bugs may share one: to be asked only where the id is not found.
-        Of a section, the last is the id that version 0.1 gave it when the check died of it.
+        Of a template, one is the id that version 0.1 gave this instantiation. Of a section, the last is the id that
+        it gave it when the check died of it.
         """
         former = (self._id(Kind.RECOVERY_FAILURE, lost, kept, depth),) if kind in _SAME_BUG else ()
         kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
+        of_instance = digest_of([kind.value, str(depth), *self._of_instance(lost), *self._of_instance(kept)])
+        if of_instance != self._id(kind, lost, kept, depth):
+            former = (of_instance, *former)
         whole = [self.stable_place(piece) for piece in (lost, kept)]
         # (file, function, variable, text, ordinal); places without a source have only what the id has.
         by_text = [place[2:4] if len(place) == PLACE_PARTS else place for place in whole]
@@ -89,7 +96,14 @@ class Identities:
         here = self.subject.provenance.of(event)
         if here is None:
             return self._offset(piece)
-        return (_portable(here), here.function, here.variable, here.text, str(self.subject.provenance.ordinal(event)))
+        ordinal = str(self.subject.provenance.ordinal(event))
+        return (_portable(here), of_template(here.function), here.variable, here.text, ordinal)
+
+    def _of_instance(self, piece: int | None) -> Origin:
+        """The stable place, with the template arguments of the function."""
+        place = self.stable_place(piece)
+        here = None if piece is None else self.subject.provenance.of(self.subject.event_of(piece))
+        return place if here is None else (place[0], here.function, *place[2:])
 
     def _offset(self, piece: int) -> Origin:
         graph = self.subject.graph
@@ -132,6 +146,15 @@ class Identities:
 
 def digest_of(parts: list[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_ID_DIGITS]
+
+
+def of_template(function: str) -> str:
+    """A function's name without template arguments: all instantiations of a template are one place."""
+    operator = _OPERATOR.search(function)
+    head = function if operator is None else function[: operator.start()]
+    while (plain := _ARGUMENTS.sub("", head)) != head:
+        head = plain
+    return head if operator is None else head + function[operator.start() :]
 
 
 def _portable(here: Location) -> str:

@@ -304,7 +304,7 @@ class Register:
             states=draft.states + sum(other.states for other in others),
             depth=depth,
             uncertain=draft.uncertain,
-            note="; ".join((*self._caveats(draft), *self._related(draft, others))),
+            note="; ".join((*self._caveats(draft), *self._instantiations(draft), *self._related(draft, others))),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),
         )
 
@@ -323,6 +323,29 @@ class Register:
             yield CUT_SHORT
         if cause.given_up:
             yield GIVEN_UP
+
+    def _instantiations(self, draft: DraftFinding) -> Iterator[str]:
+        """The instantiations of a template in whose failing states an update of the blamed place is lost, or kept."""
+        space, provenance = self.subject.space, self.subject.provenance
+        for place, losing in ((draft.key[1], True), (draft.key[2], False)):
+            if place[0] != AT:
+                continue
+            pieces = self._pieces_of(place).tolist()
+            here = {piece: provenance.of(self.subject.event_of(piece)) for piece in pieces}
+            function_of = {piece: at.function for piece, at in here.items() if at is not None}
+            every = set(function_of.values())
+            shown: dict[str, None] = {}
+            for state in (draft.cause.state, *draft.cases) if len(every) > 1 else ():
+                lost, until = set(space.lost(state)), int(space.points[state.point].event)
+                issued = (piece for piece in pieces if self.subject.event_of(piece) < until)
+                shown |= dict.fromkeys(function_of[piece] for piece in issued if (piece in lost) is losing)
+                if len(shown) == len(every):
+                    break
+            names = [f"`{name}`" for name in shown]
+            if len(names) > 1:
+                more = f" and {len(names) - _ALSO_SHOWN} more" if len(names) > _ALSO_SHOWN else ""
+                yield f"{len(names)} instantiations of a template have it: {', '.join(names[:_ALSO_SHOWN])}{more}"
+                return
 
     def _related(self, draft: DraftFinding, others: list[DraftFinding]) -> Iterator[str]:
         """The other drafts that are shown with a finding, by what they have in common with it."""

@@ -54,6 +54,32 @@ def persist(t: TraceBuilder, *offsets: int) -> None:
 SITES = {1: place(1, "node.a"), 2: place(2, "node.b"), 3: place(3, "root.first"), 4: place(4, "root.last")}
 
 
+@pytest.mark.parametrize("functions", [("Map<int>::put", "Map<long>::put"), ("Map::put", "Map::put")])
+def test_a_bug_of_a_template_is_one_finding_that_lists_its_instantiations(
+    explore: Explore, functions: tuple[str, str]
+) -> None:
+    """The value is not flushed before the flag, in one operation of each instantiation."""
+
+    def script(t: TraceBuilder) -> None:
+        for operation, (at, site) in enumerate(((0, 1), (256, 3)), 1):
+            t.begin(operation)
+            store(t, site, at)
+            store(t, site + 1, at + 64)
+            persist(t, at + 64)
+            persist(t, at)
+            t.end(operation)
+
+    sites = {}
+    for site, function in ((1, functions[0]), (3, functions[1])):
+        sites[site], sites[site + 1] = (
+            place(n, v, function=function) for n, v in ((1, "node.value"), (2, "node.used"))
+        )
+    (found,) = explore(script, "64>0", "320>256", sites=sites).findings
+    assert found.states > 1
+    listed = f"2 instantiations of a template have it: `{functions[0]}`, `{functions[1]}`"
+    assert (listed in found.note) is (functions[0] != functions[1])
+
+
 def test_one_helper_without_a_fence_is_one_finding_whatever_its_callers_store_next(explore: Explore) -> None:
     def script(t: TraceBuilder) -> None:
         for at, flag in ((0, 3), (256, 4)):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.findings.identity import Identities
+from crashcheck.checker.findings.identity import Identities, of_template
 from crashcheck.checker.results import Kind, Location
 from support.checked_worlds import FILE_BYTES, VALID, VALUE, World, words
 from support.tracing import TraceBuilder
@@ -67,3 +67,32 @@ def test_an_update_without_a_source_is_known_by_the_place_that_it_changes(model:
     end = str(FILE_BYTES)
     size = str(FILE_BYTES + 6)
     assert places == {("offset", "p", "data", "60"), ("offset", "p", "size", size), ("offset", "p", "data", end)}
+
+
+def test_instantiations_of_a_template_have_one_id_and_know_their_former_ones(tmp_path: Path) -> None:
+    known = {}
+    for name in ("Map<long, Pair<int, 2>>::put", "Map<char, A>::put", "Map::put"):
+        lost, kept = replace(VALUE, function=name), replace(VALID, function=name)
+        one = identities(tmp_path / str(len(known)), lost, kept)
+        known[name] = one.stable(Kind.ORDERING, 0, 1), one.likenesses(Kind.ORDERING, 0, 1)
+    assert len({id_ for id_, _ in known.values()}) == 1
+    assert [len(likenesses) for _, likenesses in known.values()] == [3, 3, 2]
+    assert len({likenesses[-1] for _, likenesses in known.values()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("db::Map<long, std::pair<int, A<3>>>::Node<2>::put<char>", "db::Map::Node::put"),
+        ("operator<", "operator<"),
+        ("a::Key<int>::operator<=>", "a::Key::operator<=>"),
+        ("Key::operator->", "Key::operator->"),
+        ("Key::operator vector<int>", "Key::operator vector<int>"),
+        ("(anonymous namespace)::operators<int>", "(anonymous namespace)::operators"),
+        ("main", "main"),
+    ],
+)
+def test_a_function_of_a_template_is_named_without_arguments_and_an_operator_is_whole(
+    function: str, expected: str
+) -> None:
+    assert of_template(function) == expected
