@@ -159,4 +159,4 @@ def of_template(function: str) -> str:
 
 def _portable(here: Location) -> str:
     path = PurePosixPath(here.file)
-    return path.name if path.is_absolute() else str(path)
+    return path.name if path.is_absolute() or ".." in path.parts else str(path)

@@ -12,19 +12,16 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.fixes.source.c_source import Macro, Source, known_macros, visible
 from crashcheck.checker.fixes.source.c_targets import target
 from crashcheck.checker.results import Frame, Location
-from crashcheck.source import SourceTree, source_line, source_lines
+from crashcheck.source import SourceTree, is_installed, source_line, source_lines
 
-# Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
-# (a structure in a header of its own, a .c file of another folder) is under test as much as what includes it.
-_INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib/clang|include/c\+\+|ziglang/lib)/")
 # Of a call into it, as `slot->store(v)`, the text names what is stored to.
 _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
 _LONGEST = 60  # characters of an expression that names what is stored to
 
 
 class Project:
-    """Which files are under test: what is in `folder`, beside a source that crashcheck-cc compiled, or anywhere but
-    where systems and compilers keep headers.
+    """Which files are under test: what is in the repository of `folder`, beside a source that crashcheck-cc compiled,
+    or anywhere but where systems and compilers keep headers.
     """
 
     def __init__(self, facts: ProgramFacts, folder: Path) -> None:
@@ -33,7 +30,7 @@ class Project:
         self._folders = {str(Path(self.file(unit.source)).parent) for unit in facts.units.values()}
 
     def file(self, path: str) -> str:
-        """How reports name it: relative to `folder` where it is inside."""
+        """How reports name it: relative to `folder` where it is in its repository."""
         if path not in self._files:
             self._files[path] = self._tree.relative(path)
         return self._files[path]
@@ -42,11 +39,11 @@ class Project:
         file = self.file(path)
         if not path or not file.startswith("/"):
             return bool(path)
-        return not _INSTALLED.search(file) or str(Path(file).parent) in self._folders
+        return not is_installed(file) or str(Path(file).parent) in self._folders
 
 
 class TraceProvenance:
-    """Provenance from the program facts; files relative to `folder` where they are inside it.
+    """Provenance from the program facts; files relative to `folder` where they are in its repository.
 
     A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
     innermost link of the inlining and call chain that the project has; else at the innermost of all.

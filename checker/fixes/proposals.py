@@ -14,6 +14,7 @@ from crashcheck.checker.fixes.source.patch import applied
 from crashcheck.checker.results import Edit, Fix, RunResult
 from crashcheck.checker.store import Store
 from crashcheck.errors import CrashcheckError
+from crashcheck.source import repository_of
 
 _FILE = "fixes.json"
 _VERSION = 1
@@ -96,16 +97,17 @@ def chosen(proposals: Proposals, id_: str | None) -> tuple[Proposed, ...]:
 def changes(proposals: Proposals, wanted: Iterable[Proposed], folder: Path) -> dict[str, tuple[str, str]]:
     """The text of each file before and after all wanted edits.
 
-    Raises CrashcheckError: fix-outside for a file outside of the project, fix-source-changed for one that is not as it
-    was when the run read it.
+    Raises CrashcheckError: fix-outside for a file outside of the repository, fix-source-changed for one that is not as
+    it was when the run read it.
     """
+    root = repository_of(folder).root
     edits = [edit for one in wanted if one.fix is not None and not one.fix.after_failing for edit in one.fix.edits]
 
     def read(file: str) -> str:
         path = folder / file
-        if Path(os.path.realpath(folder)) not in Path(os.path.realpath(path)).parents:
+        if root not in Path(os.path.realpath(path)).parents:
             raise CrashcheckError(
-                "fix-outside", f"{file} is outside of {folder}", "Fix it by hand: the report shows the change."
+                "fix-outside", f"{file} is outside of {root}", "Fix it by hand: the report shows the change."
             )
         if _hash(path) != proposals.sources.get(file):
             raise CrashcheckError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,9 +13,19 @@ from pathlib import Path
 _MOST_BYTES = 32 << 20
 
 
+# Where systems and compilers keep headers, libstdc++'s and clang's own among them. What is included from elsewhere
+# (a structure in a header of its own, a .c file of another folder) is under test as much as what includes it.
+_INSTALLED = re.compile(r"^/(usr/(local/)?(include|lib\w*)|opt|nix/store)/|/(lib/clang|include/c\+\+|ziglang/lib)/")
+
+
+def is_installed(path: str) -> bool:
+    """Whether an absolute path is in a folder of headers that a system or a compiler installed."""
+    return _INSTALLED.search(path) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    """The project under test: the folder of its crashcheck.toml (or of its repository)."""
+    """The project under test: the folder of its crashcheck.toml, in the repository that holds it."""
 
     folder: Path
 
@@ -28,12 +39,18 @@ class SourceTree:
         )
 
     def relative(self, path: str | Path) -> str:
-        """How reports name `path`: relative to the project, with `/`, where it is inside it, else absolute."""
+        """How reports name `path`: relative to the folder, with `/` (and `..`), where it is in the repository; else, or
+        where it is installed there, absolute."""
         if not str(path):
             return ""
         absolute = self.absolute(path)
-        folder = Path(os.path.realpath(self.folder))
-        return absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else absolute.as_posix()
+        here = repository_of(self.folder)
+        folder = here.root / here.prefix
+        if absolute.is_relative_to(folder):
+            return absolute.relative_to(folder).as_posix()
+        if absolute.is_relative_to(here.root) and not is_installed(absolute.as_posix()):
+            return os.path.relpath(absolute, folder)
+        return absolute.as_posix()
 
     def source_line(self, path: str | Path, line: int) -> str:
         """As the function `source_line`, for a path relative to the project."""

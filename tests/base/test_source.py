@@ -60,6 +60,18 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+def test_the_repository_is_the_project_apart_from_what_is_installed_in_it(root: Path) -> None:
+    tree = SourceTree(root / "db")
+    assert tree.relative(root / "db" / "src" / "a.c") == "src/a.c"
+    assert tree.relative(root / "lib" / "queue.c") == "../lib/queue.c"
+    assert tree.relative("../lib/queue.c") == "../lib/queue.c"
+    assert SourceTree(root / "db" / "src").relative(root / "queue.c") == "../../queue.c"
+    assert tree.relative(root.parent / "queue.c") == str(root.parent / "queue.c")
+    header = root / ".venv" / "ziglang" / "lib" / "include" / "emmintrin.h"
+    assert tree.relative(header) == str(header)
+    assert repository_of(root / "db").name("../lib/queue.c") == "lib/queue.c"
+
+
 def test_the_project_may_be_below_the_root(root: Path) -> None:
     assert repository_of(root / "db") == Repository(root, "db")
     assert repository_of(root) == Repository(root, "")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_jobs, jobs_of
 from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
+from crashcheck.source import repository_of
 
 if TYPE_CHECKING:
     from crashcheck.checker.fixes.proposals import Proposals, Proposed
@@ -56,10 +59,20 @@ def main(args: argparse.Namespace) -> int:
         proposals.write(changed, config.folder)
         print(f"edited {', '.join(sorted(changed))}")
     else:
-        sys.stdout.write(f"\n{diff(changed)}")
+        sys.stdout.write(f"\n{diff(_from_one_folder(changed, config.folder))}")
     if not args.verify:
         return EXIT_CLEAN if len(fixed) == len(wanted) else EXIT_FINDINGS
     return _verify(config, jobs, wanted)
+
+
+def _from_one_folder(changed: Mapping[str, tuple[str, str]], folder: Path) -> Mapping[str, tuple[str, str]]:
+    """The changes by paths that `patch -p1` and `git apply` take: from the repository's folder, which is printed, where
+    one is not below the configuration's."""
+    if not any(file.startswith("../") for file in changed):
+        return changed
+    repository = repository_of(folder)
+    print(f"apply it in {os.path.relpath(repository.root)}: `git apply` and `patch -p1` take its paths from there")
+    return {repository.name(file): texts for file, texts in changed.items()}
 
 
 def _lines(one: Proposed) -> list[str]:

@@ -153,3 +153,31 @@ def test_a_file_outside_of_the_project_is_not_edited(tmp_path: Path, environment
     code, _, error = crashcheck(folder, environment, "fix", "--apply")
     assert (code, "[fix-outside]" in error) == (2, True), error
     assert outside.read_text() == (EXAMPLES / "acked-queue" / "buggy.c").read_text()
+
+
+def test_a_source_beside_the_folder_of_the_configuration_is_edited_and_its_diff_names_where_it_applies(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """The repository is the project."""
+    folder = copied("acked-queue", tmp_path)
+    root, source = folder.parent, folder.parent / "source"
+    source.mkdir()
+    for name in ("buggy.c", "queue.h"):
+        shutil.move(folder / name, source)
+    (folder / "Makefile").write_text(
+        "all:\n\t$(CC) -O1 -g -o buggy ../source/buggy.c\n\t$(CC) -O1 -g -I../source -o check check.c\n"
+    )
+    git = ["git", "-C", str(root)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    code, printed, error = crashcheck(folder, environment, "fix")
+    assert (code, "--- a/source/buggy.c\n+++ b/source/buggy.c\n" in printed) == (0, True), printed + error
+    assert "\napply it in ..: `git apply` and `patch -p1` take its paths from there\n" in printed
+    subprocess.run([*git, "apply"], input=printed[printed.index("--- a/") :], text=True, check=True)
+    applied = (source / "buggy.c").read_text()
+    assert applied != (EXAMPLES / "acked-queue" / "buggy.c").read_text()
+    assert "persist(&queue->count);" in applied
+
+    shutil.copy2(EXAMPLES / "acked-queue" / "buggy.c", source)
+    code, printed, error = crashcheck(folder, environment, "fix", "--apply")
+    assert (code, printed.endswith("\nedited ../source/buggy.c\n")) == (0, True), printed + error
+    assert (source / "buggy.c").read_text() == applied
