@@ -40,8 +40,10 @@ from crashcheck.runtime.build import build_runtime, is_built
 from crashcheck.runtime.record import DigestsAt, NthEvent, ProcessEnd, Recording, Workload, record, supervise, tail
 from crashcheck.runtime.trace_format import Kind, Recorder
 from crashcheck.runtime.validate import read_notes
+from crashcheck.source import SourceTree
 
 READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
+_MOST_UNSEEN = 8
 _READS_FOLDER = "reads"  # in a recording's folder, while the check is recorded
 
 OnPhase = Callable[[str], None]
@@ -214,7 +216,36 @@ def record_workload(config: Config, workload: Workload, folder: Path) -> Recordi
     Raises CrashcheckError: operations-file, and those of runtime.record.
     """
     prepare.copy_operations(config, folder)
-    return record(workload, folder)
+    try:
+        return record(workload, folder)
+    except CrashcheckError as error:
+        unseen = _unseen_assembly(config, folder) if error.slug == "nothing-persistent" else ()
+        if not unseen:
+            raise
+        lines = [*unseen[:_MOST_UNSEEN], *([f"and {len(unseen) - _MOST_UNSEEN} more"] * (len(unseen) > _MOST_UNSEEN))]
+        listed = "".join(f"\n  - {line}" for line in lines)
+        raise CrashcheckError(
+            error.slug,
+            f"{error.message}\n  assembly that is not understood may have written unseen:{listed}",
+            error.hint,
+        ) from error
+
+
+def _unseen_assembly(config: Config, folder: Path) -> tuple[str, ...]:
+    """The assembly of a recorded program that was not understood, each with its place, in order."""
+    trace = read_trace(folder / "trace.cct")
+    if trace.recorder == Recorder.SYSCALLS:
+        return ()
+    tree, units = (
+        SourceTree(config.folder),
+        ProgramFacts.load(modules(trace, config.workload.command, config.folder)).units,
+    )
+    found = {
+        (tree.relative(one.position.file), one.position.line, one.text.strip())
+        for unit in units.values()
+        for one in unit.not_understood
+    }
+    return tuple(f"{file}:{line}: {text}" for file, line, text in sorted(found))
 
 
 def record_again(config: Config, run: RecordedRun, folder: Path, at: int | NthEvent | DigestsAt) -> Recording:
