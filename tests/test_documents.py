@@ -17,9 +17,7 @@ from crashcheck.analyzer.compile.driver import toolchain
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "docs").glob("*.md")])
 WINGS = ("analyzer", "runtime", "checker", "reports")
-NUMBERS = (
-    *("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-)
+NUMBERS = (*("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),)
 PHRASES_IN_CODE = 1  # uses of avoided phrases in code (docs/phrases.py): lower it when there are fewer
 
 

@@ -261,7 +261,7 @@ class Classifier:
         return Cause(kind, state, verdict, first, kept, torn=True, former=former)
 
     def _with_kill(self, cause: Cause) -> Cause:
-        """The cause, with a moment of the same operation, from X on, at which the program fails alike with nothing
+        """The cause, with a moment of the same operation, from X on, at which the program fails so with nothing
         reordered: what persists X in time leaves that. Of more than _KILLS moments not all are tried."""
         if cause.prefix or cause.torn or cause.lost is None:
             return cause
