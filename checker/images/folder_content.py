@@ -53,7 +53,7 @@ class FolderContent(Content):
 
     def paths(self, state: CrashState) -> Paths:
         """The inode of each path in a state's image; directories and symbolic links are paths, too."""
-        return self._paths_of(self._names_of(state))
+        return self._paths_of(self.names_of(state))
 
     def paths_issued(self, event: int) -> Paths:
         """The same where everything issued before an event has persisted."""
@@ -62,7 +62,7 @@ class FolderContent(Content):
     def _paths_durable(self, event: int) -> Paths:
         return self._paths_of(tuple(self._named[self._named_durable <= event].tolist()))
 
-    def _names_of(self, state: CrashState) -> tuple[int, ...]:
+    def names_of(self, state: CrashState) -> tuple[int, ...]:
         """The changes of names that a state's image has, in program order."""
         event = int(self.space.points.event[state.point])
         held = self._named_durable <= event
@@ -233,7 +233,7 @@ class FolderContent(Content):
 
     def fingerprint(self, state: CrashState) -> bytes:
         """16 bytes; equal iff names, sizes, bytes and what was acknowledged are equal."""
-        prints, names = self._prints(), self._names_of(state)
+        prints, names = self._prints(), self.names_of(state)
         paths, base = self._paths_of(names), prints.base_rows(state)
         key = (state.point, state.dropped, names)
         total = self._sums.get(key)

@@ -1,9 +1,9 @@
 """The generic oracle: compares a crash state with snapshots of the folder, and needs no check (docs/system-calls.md).
 
-*Atomicity* is C3's question (Jiang, Chen, Qin, Xu, Ma, *Crash consistency validation made easy*, FSE 2016). Expected
-snapshots are the folder at the start, around each change of a name, at each sync that returned, and at the end. A state
-is consistent if its bytes can be rearranged into one of them: for each byte value it holds at least as many. A snapshot
-without data is never one, unless there was none to begin with. What is missing to the nearest snapshot is its distance.
+*Atomicity* starts from C3's question (Jiang, Chen, Qin, Xu, Ma, *Crash consistency validation made easy*, FSE 2016),
+and asks it of each file (versions.py): it holds at least as many of each byte value as in some version that it had.
+Where a name that held data is removed or replaced, all that was written before must be there as it was then, or later.
+What is missing to the nearest version is the distance.
 
 *Durability* is asked after an acknowledgement alone: no file may hold a version that is older than the
 acknowledgement, and one that was not updated since must hold its version at that moment. Lost are only bytes that were
@@ -13,8 +13,7 @@ does and its log does not, needs a check of the program. So do files that are wr
 program that syncs others: logs and locks, or a sync that was forgotten. `notes` names them.
 
 Only files that the run changes count; of those that it maps and never syncs, as memory that processes share, beside
-others that it syncs, none. A file that is changed again after it was synced, and another one written and synced since,
-is a log whose content is in the other by then: the folder without its bytes is a snapshot, too.
+others that it syncs, none.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
+from crashcheck.checker.oracles.versions import Versions, in_logs
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -89,7 +89,7 @@ class SnapshotOracle:
         events = self._graph.trace.events
         mapped = set(np.unique(events["file"][events["kind"] == Kind.STORE]).tolist())
         self._counted_files = frozenset(filter(self._content.is_file, self._changed - (self._never_synced & mapped)))
-        self._expected, self._history = self._read()
+        self._versions, self._history = self._read()
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
 
     @property
@@ -123,12 +123,12 @@ class SnapshotOracle:
         written = set(np.unique(self._graph.file[self._graph.kind != NAME]).tolist())
         return frozenset(i for i in written - synced - named if self._content.is_file(i))
 
-    def _read(self) -> tuple[Counts, dict[str, _History]]:
-        """One row for each distinct expected snapshot, the count of each byte value; and the versions of each path."""
+    def _read(self) -> tuple[Versions, dict[str, _History]]:
+        """The versions of each file, and of each path."""
         graph, kinds = self._graph, self._graph.trace.events["kind"]
         folder = IssuedFolder(graph, self._content.folder, self._counted_files)
         reuse = _Reuse(graph)
-        snapshots = {folder.counts.tobytes(): None}
+        versions = Versions(graph, self._counted_files, folder)
         histories = {
             path: _History([-1], [self._key_issued(inode, 0)], [inode])
             for path, inode in folder.paths.items()
@@ -138,20 +138,18 @@ class SnapshotOracle:
         moments = np.flatnonzero(renames | (kinds == Kind.SYNC_END))
         for event in np.union1d(graph.event, moments).tolist():
             if renames[event] or kinds[event] == Kind.SYNC_END:
-                snapshots[folder.counts.tobytes()] = None
+                versions.take(event)
             for inode in reuse.step(event):
-                snapshots[(folder.counts - folder.counts_of(inode)).tobytes()] = None
+                versions.forgive(event, inode)
             first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
             changed = folder.step(range(first, last))
+            versions.touch(graph.file[first:last].tolist(), changed)
             if renames[event] or self._empty_again(event):
-                snapshots[folder.counts.tobytes()] = None
+                versions.take(event + 1)
             changed |= {path for inode in set(graph.file[first:last].tolist()) for path in folder.names.get(inode, ())}
             self._note(histories, folder.paths, changed, event)
-        snapshots[folder.counts.tobytes()] = None
-        rows = np.array([np.frombuffer(row, dtype=np.int64) for row in snapshots])
-        holding = rows[rows.any(axis=1)] if rows[0].any() else rows[:1]
-        several = {path: history for path, history in histories.items() if len(history.events) > 1}
-        return np.unique(holding, axis=0), several
+        versions.take(len(kinds))
+        return versions, {path: history for path, history in histories.items() if len(history.events) > 1}
 
     def _empty_again(self, event: int) -> bool:
         """Whether a call cuts all from a file that was there and empty at first, as a journal is."""
@@ -180,27 +178,47 @@ class SnapshotOracle:
         paths = self._content.paths(state)
         lost, distance = self._undone(state, paths), 0
         if not lost:
-            distance = self._distance(self._counts_of(state, paths))
+            short, distance = self._short(state, paths)
         if lost:
             lost = sorted(map(self._graph.names.shown_path, lost))
             return _failed(DURABILITY, f"acknowledged, and lost: {_listed(lost)}", frozenset(lost))
         if distance < self._least:
             return _passed()
-        text = f"{distance} bytes are lost: the files hold too few bytes for any snapshot of the run"
+        shown = self._graph.names.path(short, int(self._space.points.event[state.point]))
+        text = f"{distance} bytes are lost: {shown} holds too few bytes for any version that it had"
         return _failed(ATOMICITY, text, frozenset())
 
     # -- atomicity
 
-    def _distance(self, counts: Counts) -> int:
-        return int(np.maximum(self._expected - counts, 0).sum(axis=1).min())
+    def _short(self, state: CrashState, paths: Paths) -> tuple[int, int]:
+        """The file that lacks most of every version that it may have, and how many bytes."""
+        crash = int(self._space.points.event[state.point])
+        named = self._counted_files.intersection(paths.values())
+        removed = self._versions.last_removal(self._content.names_of(state), set(paths.values()))
+        worst = 0, 0
+        for inode in sorted(self._counted_files):
+            since = self._versions.since(inode, crash, removed)
+            if inode not in named and (removed is None or since < removed):
+                continue
+            counts = self._counts_of(state, inode) if inode in named else np.zeros(256, dtype=np.int64)
+            distance = self._versions.distance(inode, counts, since, removed)
+            if distance > worst[1] and not (inode in named and self._logged(state, paths, inode, since)):
+                worst = inode, distance
+        return worst
 
-    def _counts_of(self, state: CrashState, paths: Paths) -> Counts:
-        total = np.zeros(256, dtype=np.int64)
-        for inode in self._files(paths):
-            total += self._counted(
-                inode, self._content.key(state, inode), partial(self._content.bytes_of, state, inode)
-            )
-        return total
+    def _counts_of(self, state: CrashState, inode: int) -> Counts:
+        return self._counted(inode, self._content.key(state, inode), partial(self._content.bytes_of, state, inode))
+
+    def _logged(self, state: CrashState, paths: Paths, inode: int, since: int) -> bool:
+        """Whether files that were synced hold what a file lacks of some version, as a journal or a log does."""
+        crash = int(self._space.points.event[state.point])
+        synced = self._versions.synced_before(crash) - {inode}
+        logs = [self._content.bytes_of(state, other) for other in sorted(synced.intersection(paths.values()))]
+        if not logs:
+            return False
+        held = self._content.bytes_of(state, inode)
+        moments = self._versions.moments(inode, since)
+        return any(in_logs(held, self._content.bytes_issued(event, inode), logs) for event in moments)
 
     def _counted(self, inode: int, key: bytes, data: Callable[[], bytes]) -> Counts:
         known = self._counts.get((inode, key))
@@ -210,10 +228,6 @@ class SnapshotOracle:
                 self._counts.clear()
             self._counts[inode, key] = known
         return known
-
-    def _files(self, paths: Paths) -> list[int]:
-        """The files that count and have a name, each once."""
-        return sorted(self._counted_files.intersection(paths.values()))
 
     # -- durability
 

@@ -1,0 +1,158 @@
+"""The versions that each file of a recorded run had, and which of them a crash state may still hold.
+
+A version is what a file held at the start, at a sync, at a change of a name, or at the end. A file in a crash state is
+whole if it holds at least as many of each byte value as in one of the versions that count:
+
+1. Versions before the last sync of the whole file count no more; one that was there and empty at first may be empty.
+2. Where the state has the removal of a name that held data at first, or a replacement of any, and the file with these
+   data has no other name in it, versions from then on count, of all files that were written before it. So do those of
+   a file that lost its old name in a rename and has not got the new one.
+3. What the run removes on purpose may hold anything until then.
+4. A log that is used again (rule in snapshot.py's `_Reuse`) may lose what it held.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.analyzer.persistence.sync_intervals import find_syncs
+from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
+from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
+
+_CHUNK = 64  # bytes that a log holds in one piece
+
+
+class Versions:
+    """Versions by file, in order: the event before which each was taken, its counts, and whether it had a name."""
+
+    def __init__(self, graph: PersistenceGraph, counted: Collection[int], folder: IssuedFolder) -> None:
+        self._graph = graph
+        self._folder = folder
+        self._events: dict[int, list[int]] = {inode: [] for inode in counted}
+        self._rows: dict[int, list[tuple[Counts, bool]]] = {inode: [] for inode in counted}
+        self._touched = set(counted)
+        self._paths = dict(folder.paths)
+        written = graph.kind != NAME
+        files, first = np.unique(graph.file[written], return_index=True)
+        self._written = dict(zip(files.tolist(), graph.event[written][first].tolist(), strict=True))
+        self._syncs = self._whole_syncs()
+        self._removals, self._dropped = self._find_removals()
+        self.take(0)
+
+    def _whole_syncs(self) -> dict[int, list[int]]:
+        """Of each file the returns of the syncs after which nothing of it was unsynced."""
+        out: dict[int, list[int]] = {inode: [] for inode in self._events}
+        data = self._graph.kind != NAME
+        for sync in find_syncs(self._graph.trace):
+            if sync.failed or sync.low or sync.high >= 0 or sync.folder:
+                continue
+            for inode in [sync.file] if sync.file else list(out):
+                rows = data & (self._graph.file == inode) & (self._graph.event < sync.end)
+                if inode in out and rows.any() and bool((self._graph.event[rows] < sync.begin).all()):
+                    out[inode].append(sync.end)
+        return out
+
+    def _find_removals(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
+        """Pieces of names that remove or replace data: (event, file); and the files that the run removes on purpose."""
+        graph, inodes = self._graph, self._graph.trace.inodes
+        held = dict(graph.names.first)
+        removals: dict[int, tuple[int, int]] = {}
+        dropped: set[int] = set()
+        for piece in np.flatnonzero(graph.kind == NAME).tolist():
+            event = int(graph.event[piece])
+            call = name_event(graph.trace, event)
+            for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+                lost = held.pop(slot, REMOVED)
+                if inode != REMOVED:
+                    held[slot] = inode
+                if lost not in self._events or lost == inode:
+                    continue
+                replaced = isinstance(call, Rename | Link) and inode != REMOVED
+                if replaced or (isinstance(call, Unlink | Rename) and inodes[lost].existed):
+                    removals[piece] = event, lost
+                if (
+                    isinstance(call, Rename) and inode == REMOVED and inodes[lost].existed
+                ):  # as if it were written: it has to be somewhere
+                    self._written[lost] = min(self._written.get(lost, event), event - 1)
+                if isinstance(call, Unlink):
+                    dropped.add(lost)
+        return removals, dropped - set(held.values())
+
+    # -- while the run is gone through
+
+    def touch(self, inodes: Iterable[int], paths: Iterable[str]) -> None:
+        """These files were changed, and what these paths name."""
+        self._touched.update(inodes)
+        for path in paths:
+            self._touched.add(self._paths.pop(path, REMOVED))
+            if path in self._folder.paths:
+                self._paths[path] = self._folder.paths[path]
+                self._touched.add(self._paths[path])
+
+    def take(self, event: int) -> None:
+        """What files hold before an event are versions."""
+        for inode in self._touched & self._events.keys():
+            self._events[inode].append(event)
+            self._rows[inode].append((self._folder.counts_of(inode).copy(), bool(self._folder.names.get(inode))))
+        self._touched.clear()
+
+    def forgive(self, event: int, inode: int) -> None:
+        """A log is used again: it may be empty."""
+        if inode in self._events:
+            self._events[inode].append(event)
+            self._rows[inode].append((np.zeros(256, dtype=np.int64), True))
+            self._touched.add(inode)
+
+    # -- of crash states
+
+    def synced_before(self, event: int) -> set[int]:
+        """The files of which all was synced once."""
+        return {inode for inode, syncs in self._syncs.items() if syncs and syncs[0] < event}
+
+    def last_removal(self, pieces: Iterable[int], named: Collection[int]) -> int | None:
+        """The last removal or replacement of data among the changes of names of a state."""
+        found = (self._removals[piece] for piece in pieces if piece in self._removals)
+        return max((event + 1 for event, lost in found if lost not in named), default=None)
+
+    def since(self, inode: int, crash: int, removed: int | None) -> int:
+        """The event from which on versions count."""
+        syncs = self._syncs[inode]
+        at = bisect_left(syncs, crash)
+        low = syncs[at - 1] if at else 0
+        if removed is not None and self._written.get(inode, removed) < removed - 1:
+            low = max(low, removed)
+        return low
+
+    def distance(self, inode: int, counts: Counts, since: int, removed: int | None) -> int:
+        """How many bytes are missing to the nearest version that counts."""
+        file = self._graph.trace.inodes[inode]
+        may_be_empty = file.existed and file.first_size == 0
+        if inode not in self._written or (may_be_empty and since != removed) or not self._rows[inode]:
+            return 0
+        if inode in self._dropped and since != removed:
+            return 0
+        at = max(bisect_right(self._events[inode], since) - 1, 0)
+        rows = [row for row, named in self._rows[inode][at:] if named or since == removed]
+        return min((int(np.maximum(row - counts, 0).sum()) for row in rows), default=0)
+
+    def moments(self, inode: int, since: int) -> Iterator[int]:
+        """The events before which its versions that count were taken."""
+        at = max(bisect_right(self._events[inode], since) - 1, 0)
+        for event, (row, named) in zip(self._events[inode][at:], self._rows[inode][at:], strict=True):
+            if named and row.any():
+                yield event
+
+
+def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:
+    """Whether what a file lacks is in some log, in pieces of some length; single bytes would be everywhere."""
+    for low in range(0, len(wanted), _CHUNK):
+        chunk = wanted[low : low + _CHUNK]
+        if held[low : low + _CHUNK] != chunk and chunk.strip(b"\0") and not any(chunk in log for log in logs):
+            return False
+    return True

@@ -1,0 +1,118 @@
+"""Verdicts written by hand: what a command does, what a crash may leave on ext4, and whether data are lost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
+from crashcheck.checker.results import Outcome
+from crashcheck.checker.subject import Subject
+from support.folders import Folder, Recorded
+from support.tracing import CallsBuilder
+
+A, B, SERVICES = b"setting=1\n", b"setting=2\n", bytes(range(256)) * 4
+
+
+def copy(t: CallsBuilder, to: str, data: bytes, synced: bool = False) -> None:
+    t.open(to)
+    t.write(to, 0, data)
+    if synced:
+        t.fsync(to)
+
+
+def rewrite(t: CallsBuilder, path: str, data: bytes) -> None:
+    t.truncate(path, 0)
+    t.write(path, 0, data)
+
+
+def replace(t: CallsBuilder, path: str, data: bytes, synced: bool = False) -> None:
+    copy(t, "tmp", data, synced)
+    t.move("tmp", path)
+
+
+def steps(*todo: Callable[[CallsBuilder], object]) -> Callable[[CallsBuilder], object]:
+    def program(t: CallsBuilder) -> None:
+        for step in todo:
+            step(t)
+
+    return program
+
+
+FIRST = {"a": A, "b": SERVICES}
+VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
+    # name: program, a state, whether something is lost
+    "rewritten, then empty: no version of a is": (steps(lambda t: rewrite(t, "a", B)), {"a": b"", "b": SERVICES}, True),
+    "rewritten, not begun": (steps(lambda t: rewrite(t, "a", B)), FIRST, False),
+    "rewritten, done": (steps(lambda t: rewrite(t, "a", B)), {"a": B, "b": SERVICES}, False),
+    "another file's bytes do not stand in": (
+        steps(lambda t: copy(t, "n", SERVICES), lambda t: t.fsync("n"), lambda t: rewrite(t, "a", B)),
+        {"a": b"", "b": SERVICES, "n": SERVICES},
+        True,
+    ),
+    "two files that nothing joins: the later alone": (
+        steps(lambda t: copy(t, "n", SERVICES), lambda t: copy(t, "m", B)),
+        {**FIRST, "n": b"", "m": B},
+        False,
+    ),
+    "a new file without its data": (steps(lambda t: copy(t, "n", B)), {**FIRST, "n": b""}, False),
+    "copied and removed, the copy empty": (
+        steps(lambda t: copy(t, "c", A), lambda t: t.remove("a")),
+        {"b": SERVICES, "c": b""},
+        True,
+    ),
+    "copied and removed, the original is still there": (
+        steps(lambda t: copy(t, "c", A), lambda t: t.remove("a")),
+        {**FIRST, "c": b""},
+        False,
+    ),
+    "copied and removed, done": (
+        steps(lambda t: copy(t, "c", A), lambda t: t.remove("a")),
+        {"b": SERVICES, "c": A},
+        False,
+    ),
+    "removed on purpose": (steps(lambda t: t.remove("b")), {"a": A}, False),
+    "removed, and a later file is empty": (
+        steps(lambda t: t.remove("b"), lambda t: copy(t, "n", SERVICES)),
+        {"a": A, "n": b""},
+        False,
+    ),
+    "overwritten and removed on purpose": (
+        steps(lambda t: t.write("a", 0, bytes([255]) * 10), lambda t: t.remove("a")),
+        {"a": bytes([255]) * 10, "b": SERVICES},
+        False,
+    ),
+    "replaced by a file without data": (
+        steps(lambda t: replace(t, "a", B)),
+        {"a": bytes(len(B)), "b": SERVICES},
+        True,
+    ),
+    "moved over another": (steps(lambda t: t.move("a", "b")), {"b": A}, False),
+    "moved": (steps(lambda t: t.move("a", "c")), {"b": SERVICES, "c": A}, False),
+    "appended, the end lost": (steps(lambda t: t.append("a", len(A), B)), FIRST, False),
+    "synced, then rewritten: an older version is none": (
+        steps(lambda t: copy(t, "n", A, synced=True), lambda t: rewrite(t, "n", B)),
+        {**FIRST, "n": b""},
+        True,
+    ),
+    "replaced twice, the last without a sync, and done": (
+        steps(lambda t: replace(t, "a", B, synced=True), lambda t: replace(t, "a", A)),
+        {"a": A, "b": SERVICES},
+        False,
+    ),
+    "cut to less on purpose": (steps(lambda t: t.truncate("b", 100)), {"a": A, "b": SERVICES[:100]}, False),
+    "cut to nothing on purpose": (steps(lambda t: t.truncate("b", 0)), {"a": A, "b": b""}, False),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_each_file_is_judged_by_its_versions_and_removals_join_files(name: str, tmp_path: Path) -> None:
+    program, folder, lost = VERDICTS[name]
+    run = Recorded(tmp_path, program, FIRST, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    last = len(run.space.points) - 1
+    states = [state for state in run.states if state.point == last and run.folder(state) == folder]
+    verdicts = {oracle.judge_state(state).outcome for state in states}
+    assert verdicts == {Outcome.FAIL if lost else Outcome.PASS}
