@@ -36,10 +36,7 @@ class CrashPoints(Sequence[CrashPoint]):
         events = graph.trace.events
         kinds = events["kind"]
         marks = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
-        outputs = kinds == Kind.OUTPUT
-        faults = np.flatnonzero(kinds == Kind.FAULT)
-        if len(faults):  # from then on standard error reports a failure, and no success
-            outputs[faults[0] :] &= events["aux"][faults[0] :] != OutputKind.STDERR
+        outputs = (kinds == Kind.OUTPUT) & (events["aux"] != OutputKind.STDERR)  # progress and failures promise nothing
         exit_ = np.flatnonzero(kinds == Kind.EXIT)[-1:]  # the command's own is the last one
         if exits and len(exit_):
             outputs[exit_] = events["offset"][exit_] == 0  # its status

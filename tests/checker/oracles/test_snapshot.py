@@ -357,3 +357,14 @@ def test_a_file_that_is_made_in_an_empty_folder_has_nothing_to_lose(model: str, 
         t.write("g", 0, NEW)
 
     assert asked(tmp_path, program, {}, model) == set()
+
+
+@pytest.mark.parametrize(("kind", "found"), [(OutputKind.STDERR, set()), (OutputKind.PIPE, {DURABILITY})])
+def test_progress_on_standard_error_acknowledges_nothing(kind: OutputKind, found: set[str], tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.write("f", 0, NEW)
+        t.fsync("f")
+        t.append("f", len(NEW), b"more")
+        t.acknowledge(kind, b"50 %")
+
+    assert asked(tmp_path, program, {"f": OLD}, "ext4") == found
