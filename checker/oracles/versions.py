@@ -58,11 +58,11 @@ class Versions:
                     out[inode].append(sync.end)
         return out
 
-    def _find_removals(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
+    def _find_removals(self) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
         """Pieces of names that remove or replace data: (event, file); and the files that the run removes on purpose."""
         graph, inodes = self._graph, self._graph.trace.inodes
         held = dict(graph.names.first)
-        removals: dict[int, tuple[int, int]] = {}
+        removals: dict[int, list[tuple[int, int]]] = {}  # a rename may lose two: what it replaces and what it moves
         dropped: set[int] = set()
         for piece in np.flatnonzero(graph.kind == NAME).tolist():
             event = int(graph.event[piece])
@@ -75,7 +75,7 @@ class Versions:
                     continue
                 replaced = isinstance(call, Rename | Link) and inode != REMOVED
                 if replaced or (isinstance(call, Unlink | Rename) and inodes[lost].existed):
-                    removals[piece] = event, lost
+                    removals.setdefault(piece, []).append((event, lost))
                 if (
                     isinstance(call, Rename) and inode == REMOVED and inodes[lost].existed
                 ):  # as if it were written: it has to be somewhere
@@ -117,7 +117,7 @@ class Versions:
 
     def last_removal(self, pieces: Iterable[int], named: Collection[int]) -> int | None:
         """The last removal or replacement of data among the changes of names of a state."""
-        found = (self._removals[piece] for piece in pieces if piece in self._removals)
+        found = (removal for piece in pieces for removal in self._removals.get(piece, ()))
         return max((event + 1 for event, lost in found if lost not in named), default=None)
 
     def since(self, inode: int, crash: int, removed: int | None) -> int:

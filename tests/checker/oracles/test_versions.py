@@ -102,6 +102,11 @@ VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
         {"a": A, "b": SERVICES},
         False,
     ),
+    "appended to, then moved over another, the end lost": (
+        steps(lambda t: t.append("a", len(A), B), lambda t: t.move("a", "b")),
+        {"b": A + bytes(len(B))},
+        True,
+    ),
     "cut to less on purpose": (steps(lambda t: t.truncate("b", 100)), {"a": A, "b": SERVICES[:100]}, False),
     "cut to nothing on purpose": (steps(lambda t: t.truncate("b", 0)), {"a": A, "b": b""}, False),
 }
