@@ -34,7 +34,7 @@ from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
-from crashcheck.checker.oracles.versions import Versions, in_logs
+from crashcheck.checker.oracles.versions import Span, Versions, in_logs
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -197,19 +197,19 @@ class SnapshotOracle:
         removed = self._versions.last_removal(self._content.names_of(state), set(paths.values()))
         worst = 0, 0
         for inode in sorted(self._counted_files):
-            since = self._versions.since(inode, crash, removed)
-            if inode not in named and (removed is None or since < removed):
+            span = self._versions.span(inode, crash, removed)
+            if inode not in named and not span.joined:
                 continue
             counts = self._counts_of(state, inode) if inode in named else np.zeros(256, dtype=np.int64)
-            distance = self._versions.distance(inode, counts, since, removed)
-            if distance > worst[1] and not (inode in named and self._logged(state, paths, inode, since)):
+            distance = self._versions.distance(inode, counts, span)
+            if distance > worst[1] and not (inode in named and self._logged(state, paths, inode, span)):
                 worst = inode, distance
         return worst
 
     def _counts_of(self, state: CrashState, inode: int) -> Counts:
         return self._counted(inode, self._content.key(state, inode), partial(self._content.bytes_of, state, inode))
 
-    def _logged(self, state: CrashState, paths: Paths, inode: int, since: int) -> bool:
+    def _logged(self, state: CrashState, paths: Paths, inode: int, span: Span) -> bool:
         """Whether files that were synced hold what a file lacks of some version, as a journal or a log does."""
         crash = int(self._space.points.event[state.point])
         synced = self._versions.synced_before(crash) - {inode}
@@ -217,7 +217,7 @@ class SnapshotOracle:
         if not logs:
             return False
         held = self._content.bytes_of(state, inode)
-        moments = self._versions.moments(inode, since)
+        moments = self._versions.moments(inode, span)
         return any(in_logs(held, self._content.bytes_issued(event, inode), logs) for event in moments)
 
     def _counted(self, inode: int, key: bytes, data: Callable[[], bytes]) -> Counts:

@@ -1,7 +1,8 @@
 """The versions that each file of a recorded run had, and which of them a crash state may still hold.
 
 A version is what a file held at the start, at a sync, at a change of a name, or at the end. A file in a crash state is
-whole if it holds at least as many of each byte value as in one of the versions that count:
+whole if it holds at least as many of each byte value as in one of the versions that count: those that it had before
+the crash and, where it was changed since the last of them, the next one.
 
 1. Versions before the last sync of the whole file count no more; one that was there and empty at first may be empty.
 2. Where the state has the removal of a name that held data at first, or a replacement of any, and the file with these
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +30,15 @@ from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 _CHUNK = 64  # bytes that a log holds in one piece
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which versions of a file count in a crash state: places in their list, and whether a removal joins the file."""
+
+    low: int
+    high: int
+    joined: bool
+
+
 class Versions:
     """Versions by file, in order: the event before which each was taken, its counts, and whether it had a name."""
 
@@ -39,8 +50,11 @@ class Versions:
         self._touched = set(counted)
         self._paths = dict(folder.paths)
         written = graph.kind != NAME
-        files, first = np.unique(graph.file[written], return_index=True)
-        self._written = dict(zip(files.tolist(), graph.event[written][first].tolist(), strict=True))
+        order = np.argsort(graph.file[written], kind="stable")
+        files, first = np.unique(graph.file[written][order], return_index=True)
+        events = np.split(graph.event[written][order], first)[1:]
+        self._changes = dict(zip(files.tolist(), events, strict=True))  # events that change each file's content
+        self._written = {inode: int(events[0]) for inode, events in self._changes.items()}
         self._syncs = self._whole_syncs()
         self._removals, self._dropped = self._find_removals()
         self.take(0)
@@ -105,7 +119,7 @@ class Versions:
     def forgive(self, event: int, inode: int) -> None:
         """A log is used again: it may be empty."""
         if inode in self._events:
-            self._events[inode].append(event)
+            self._events[inode].append(event + 1)
             self._rows[inode].append((np.zeros(256, dtype=np.int64), True))
             self._touched.add(inode)
 
@@ -120,38 +134,46 @@ class Versions:
         found = (removal for piece in pieces for removal in self._removals.get(piece, ()))
         return max((event + 1 for event, lost in found if lost not in named), default=None)
 
-    def since(self, inode: int, crash: int, removed: int | None) -> int:
-        """The event from which on versions count."""
-        syncs = self._syncs[inode]
+    def span(self, inode: int, crash: int, removed: int | None) -> Span:
+        """The versions that count at a crash, in a state whose last removal is this one."""
+        syncs, events = self._syncs[inode], self._events[inode]
         at = bisect_left(syncs, crash)
-        low = syncs[at - 1] if at else 0
-        if removed is not None and self._written.get(inode, removed) < removed - 1:
-            low = max(low, removed)
-        return low
+        since = syncs[at - 1] if at else 0
+        joined = removed is not None and removed >= since and self._written.get(inode, removed) < removed - 1
+        low = max(bisect_right(events, removed if joined and removed is not None else since) - 1, 0)
+        high = bisect_right(events, crash)
+        changes = self._changes.get(inode)
+        if changes is not None and high:
+            first, last = np.searchsorted(changes, [events[high - 1], crash])
+            high += int(first < last)
+        return Span(low, max(high, low + 1), joined)
 
-    def distance(self, inode: int, counts: Counts, since: int, removed: int | None) -> int:
+    def distance(self, inode: int, counts: Counts, span: Span) -> int:
         """How many bytes are missing to the nearest version that counts."""
         file = self._graph.trace.inodes[inode]
-        may_be_empty = file.existed and file.first_size == 0
-        if inode not in self._written or (may_be_empty and since != removed) or not self._rows[inode]:
+        may_be_empty = inode in self._dropped or (file.existed and file.first_size == 0)
+        if inode not in self._written or (may_be_empty and not span.joined):
             return 0
-        if inode in self._dropped and since != removed:
-            return 0
-        at = max(bisect_right(self._events[inode], since) - 1, 0)
-        rows = [row for row, named in self._rows[inode][at:] if named or since == removed]
+        rows = [row for row, named in self._rows[inode][span.low : span.high] if named or span.joined]
         return min((int(np.maximum(row - counts, 0).sum()) for row in rows), default=0)
 
-    def moments(self, inode: int, since: int) -> Iterator[int]:
+    def moments(self, inode: int, span: Span) -> Iterator[int]:
         """The events before which its versions that count were taken."""
-        at = max(bisect_right(self._events[inode], since) - 1, 0)
-        for event, (row, named) in zip(self._events[inode][at:], self._rows[inode][at:], strict=True):
+        within = slice(span.low, span.high)
+        for event, (row, named) in zip(self._events[inode][within], self._rows[inode][within], strict=True):
             if named and row.any():
                 yield event
 
 
 def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:
-    """Whether what a file lacks is in some log, in pieces of some length; single bytes would be everywhere."""
-    for low in range(0, len(wanted), _CHUNK):
+    """Whether what a file lacks is in some log, in pieces of some length; few bytes would be in most files.
+
+    Of a file that is shorter the log has to be a copy.
+    """
+    if len(wanted) < _CHUNK:
+        return wanted in logs
+    for at in range(0, len(wanted), _CHUNK):
+        low = min(at, len(wanted) - _CHUNK)
         chunk = wanted[low : low + _CHUNK]
         if held[low : low + _CHUNK] != chunk and chunk.strip(b"\0") and not any(chunk in log for log in logs):
             return False

@@ -47,10 +47,20 @@ VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
     "rewritten, then empty: no version of a is": (steps(lambda t: rewrite(t, "a", B)), {"a": b"", "b": SERVICES}, True),
     "rewritten, not begun": (steps(lambda t: rewrite(t, "a", B)), FIRST, False),
     "rewritten, done": (steps(lambda t: rewrite(t, "a", B)), {"a": B, "b": SERVICES}, False),
-    "another file's bytes do not stand in": (
+    "another file's bytes do not replace them": (
         steps(lambda t: copy(t, "n", SERVICES), lambda t: t.fsync("n"), lambda t: rewrite(t, "a", B)),
         {"a": b"", "b": SERVICES, "n": SERVICES},
         True,
+    ),
+    "a synced file that happens to hold the same few bytes is no log": (
+        steps(lambda t: copy(t, "n", SERVICES + A), lambda t: t.fsync("n"), lambda t: rewrite(t, "a", B)),
+        {"a": b"", "b": SERVICES, "n": SERVICES + A},
+        True,
+    ),
+    "a synced copy is as good as the file": (
+        steps(lambda t: copy(t, "n", A), lambda t: t.fsync("n"), lambda t: rewrite(t, "a", B)),
+        {"a": b"", "b": SERVICES, "n": A},
+        False,
     ),
     "two files that nothing joins: the later alone": (
         steps(lambda t: copy(t, "n", SERVICES), lambda t: copy(t, "m", B)),
@@ -121,3 +131,16 @@ def test_each_file_is_judged_by_its_versions_and_removals_join_files(name: str, 
     states = [state for state in run.states if state.point == last and run.folder(state) == folder]
     verdicts = {oracle.judge_state(state).outcome for state in states}
     assert verdicts == {Outcome.FAIL if lost else Outcome.PASS}
+
+
+def test_a_version_that_comes_later_is_no_excuse(tmp_path: Path) -> None:
+    """The file is cut on purpose at the end; a crash before that must not empty it."""
+    program = steps(lambda t: rewrite(t, "a", B), lambda t: copy(t, "n", A, synced=True), lambda t: t.truncate("a", 0))
+    run = Recorded(tmp_path, program, FIRST, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    verdicts = [
+        (state.point == len(run.space.points) - 1, oracle.judge_state(state).outcome)
+        for state in run.states
+        if run.folder(state)["a"] == b""
+    ]
+    assert set(verdicts) == {(False, Outcome.FAIL), (True, Outcome.PASS)}

@@ -1,0 +1,215 @@
+"""What the oracle `snapshot` asks of a crash state, in plain Python: slow, by the rules of docs/system-calls.md.
+
+It reads the calls of a trace and the pieces that a crash state has, and computes names and contents itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
+from crashcheck.analyzer.trace.calls import Names, Rename, Unlink, name_event
+from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind
+
+PIECE = 64  # bytes of a log
+Change = tuple[int, tuple[int, str]]  # of an entry of a directory: by an event
+
+
+@dataclass
+class Version:
+    """What a file held before an event; no bytes if it had no name."""
+
+    event: int
+    data: bytes
+    named: bool
+
+
+@dataclass
+class File:
+    """One inode, gone through the whole run."""
+
+    first: bytes
+    existed: bool
+    data: bytes = b""
+    writes: list[int] = field(default_factory=list)
+    syncs: list[int] = field(default_factory=list)  # ends of those after which nothing was unsynced
+    clean: int | None = None  # the end of a sync of the file alone, if it was not written since
+    due: int | None = None  # from when on its data have to be somewhere
+    versions: list[Version] = field(default_factory=list)
+
+
+def lacks(held: bytes, wanted: bytes) -> bool:
+    return bool(Counter(wanted) - Counter(held))
+
+
+class ReferenceSnapshot:
+    """Judges the crash states of one run. `first`: the contents of the folder's files before it."""
+
+    def __init__(self, graph: PersistenceGraph, space: StateSpace, first: dict[str, bytes]) -> None:
+        self.graph, self.space = graph, space
+        self.trace = graph.trace
+        self.files = {
+            i.id: File(first.get(i.paths[0], b"") if i.existed else b"", i.existed)
+            for i in self.trace.inodes.values()
+            if not i.is_folder
+        }
+        for file in self.files.values():
+            file.data = file.first
+        self.names = Names.first(self.trace)
+        self.removals: list[tuple[Change, int]] = []  # and the file that lost a name with its data
+        self.unlinked: set[int] = set()
+        self.last_sync: tuple[int, int] | None = None  # its file, and when that was last written
+        self.take(0)
+        for event in range(len(self.trace.events)):
+            self.go(event)
+        self.take(len(self.trace.events))
+        self.on_purpose = self.unlinked - set(self.names.entries.values())
+
+    def take(self, event: int) -> None:
+        named = set(self.names.paths().values())
+        for inode, file in self.files.items():
+            data = file.data if inode in named else b""
+            file.versions.append(Version(event, data, inode in named))
+
+    def go(self, event: int) -> None:
+        call = self.trace.events[event]
+        kind, inode = int(call["kind"]), int(call["file"])
+        if kind in NAME_KINDS:
+            self.take(event)
+            self.rename(event)
+            self.take(event + 1)
+        elif kind == Kind.SYNC_END:
+            self.take(event)
+            self.sync(event, inode)
+        elif kind in (Kind.WRITE, Kind.TRUNCATE):
+            file, offset = self.files[inode], int(call["offset"])
+            if kind == Kind.TRUNCATE and offset == len(file.data) and offset:
+                return  # nothing changes
+            if self.used_again(inode):
+                file.versions.append(Version(event + 1, b"", True))
+            file.clean = None
+            file.due = event if file.due is None else file.due
+            file.writes.append(event)
+            if kind == Kind.WRITE:
+                data = self.trace.data(event)
+                file.data = file.data[:offset].ljust(offset, b"\0") + data + file.data[offset + len(data) :]
+            else:
+                file.data = file.data[:offset].ljust(offset, b"\0")
+            if kind == Kind.TRUNCATE and not offset and file.existed and not file.first:
+                self.take(event + 1)  # a journal that was empty at first
+
+    def used_again(self, inode: int) -> bool:
+        """A log: written and synced, then what it protects written and synced, then written."""
+        clean = self.files[inode].clean
+        if clean is None or self.last_sync is None or self.last_sync[0] == inode:
+            return False
+        return clean < self.last_sync[1]
+
+    def sync(self, event: int, inode: int) -> None:
+        for some in [inode] if inode else list(self.files):
+            if some in self.files and self.files[some].writes:
+                self.files[some].syncs.append(event)
+        if inode:
+            writes = self.files[inode].writes if inode in self.files else []
+            self.last_sync = inode, writes[-1] if writes else -1
+            if inode in self.files:
+                self.files[inode].clean = event
+
+    def rename(self, event: int) -> None:
+        call = name_event(self.trace, event)
+        before = dict(self.names.entries)
+        self.names.apply(call)
+        if isinstance(call, Unlink) and call.inode in self.files:
+            self.unlinked.add(call.inode)
+            if self.files[call.inode].existed:
+                self.removals.append(((event, (call.folder, call.name)), call.inode))
+        if isinstance(call, Rename):
+            to = call.to_folder, call.to_name
+            over = before.get(to, call.inode)
+            if over in self.files and over != call.inode:
+                self.removals.append(((event, to), over))
+            if call.inode in self.files and self.files[call.inode].existed:
+                moved = self.files[call.inode]
+                self.removals.append(((event, (call.folder, call.name)), call.inode))
+                moved.due = event - 1 if moved.due is None else moved.due
+
+    # -- crash states
+
+    def loses(self, state: CrashState) -> bool:
+        """Whether a file holds no version that counts."""
+        crash = int(self.space.points.event[state.point])
+        changes, held = self.image(state, crash)
+        gone = (change[0] for change, lost in self.removals if change in changes and lost not in held)
+        removed = max(gone, default=None)
+        return any(self.short(inode, crash, removed, held) for inode in self.files)
+
+    def image(self, state: CrashState, crash: int) -> tuple[set[Change], dict[int, bytes]]:
+        """The changes of names that a state has, and the contents of files that have a name."""
+        graph = self.graph
+        durable = [int(id_) for id_ in self.space.finite if graph.durable_from[graph.whole(int(id_))[0]] <= crash]
+        ids = sorted({*durable, *self.space.persisted(state)}, key=lambda id_: graph.whole(id_))
+        names = Names.first(self.trace)
+        disk = {inode: bytearray(file.first) for inode, file in self.files.items()}
+        size = {inode: len(file.first) for inode, file in self.files.items()}
+        changes: set[Change] = set()
+        for id_ in ids:
+            row = graph.whole(id_)[0]
+            inode, kind = int(graph.file[row]), int(graph.kind[row])
+            if kind == NAME:
+                for slot, there in graph.names.changes[int(graph.offset[row])].entries:
+                    changes.add((int(graph.event[row]), slot))
+                    names.entries[slot] = there
+                    if not there:
+                        names.entries.pop(slot)
+            elif kind == SIZE:
+                size[inode] = graph.size_after(id_)
+                del disk[inode][size[inode] :]
+            elif kind == DATA:
+                for offset, data in graph.runs(row):
+                    whole = disk[inode]
+                    whole.extend(bytes(max(0, offset + len(data) - len(whole))))
+                    whole[offset : offset + len(data)] = data
+        named = set(names.paths().values())
+        return changes, {i: bytes(disk[i][: size[i]]).ljust(size[i], b"\0") for i in self.files if i in named}
+
+    def short(self, inode: int, crash: int, removed: int | None, held: dict[int, bytes]) -> bool:
+        """Whether a file lacks bytes of each version that counts, and no log has them."""
+        file = self.files[inode]
+        since = max((sync for sync in file.syncs if sync < crash), default=0)
+        joined = removed is not None and removed + 1 >= since and file.due is not None and file.due < removed
+        if file.due is None or (inode not in held and not joined):
+            return False
+        if not joined and (inode in self.on_purpose or (file.existed and not file.first)):
+            return False
+        since = removed + 1 if joined and removed is not None else since
+        past = [version for version in file.versions if version.event <= crash]
+        next_ = [version for version in file.versions if version.event > crash][:1]
+        if any(past[-1].event <= write < crash for write in file.writes):
+            past += next_
+        latest = max(place for place, version in enumerate(past) if version.event <= since)
+        counted = [version for version in past[latest:] if version.named or joined]
+        if not counted or any(not lacks(held.get(inode, b""), version.data) for version in counted):
+            return False
+        if inode not in held:
+            return True
+        logs = [
+            held[other]
+            for other, log in self.files.items()
+            if other != inode and other in held and any(sync < crash for sync in log.syncs)
+        ]
+        wanted = [version.data for version in counted if version.named and version.data]
+        return not any(in_logs(held[inode], data, logs) for data in wanted)
+
+
+def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:
+    """Whether each piece that is lost is in a log; of a shorter file a log has to be a copy."""
+    if not logs:
+        return False
+    if len(wanted) < PIECE:
+        return wanted in logs
+    places = [min(at, len(wanted) - PIECE) for at in range(0, len(wanted), PIECE)]
+    pieces = [(held[at : at + PIECE], wanted[at : at + PIECE]) for at in places]
+    return all(here == there or not any(there) or any(there in log for log in logs) for here, there in pieces)
