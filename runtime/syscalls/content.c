@@ -35,6 +35,8 @@ static enum then file_enter(struct tracee *thread, int number, bool outputs)
         }
         return UPDATE;
     }
+    if (S_ISREG(state.st_mode) && !(fcntl(call->fd, F_GETFL) & O_DSYNC))
+        outside_written(&state);
     int kind = outputs ? output_kind(call->fd, number, &state) : -1;
     call->offset = (uint64_t)kind;
     return kind < 0 ? SKIP : LEAVE;
@@ -203,12 +205,6 @@ static void record_range(struct tracee *thread, uint8_t kind, int fd, struct ino
     }
 }
 
-void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size)
-{
-    trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id, .offset = size});
-    record_range(thread, CC_CONTENT, fd, inode, 0, size);
-}
-
 void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size)
 {
     struct stat state;
@@ -226,6 +222,17 @@ void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t o
     }
     if (own >= 0)
         close(own);
+}
+
+void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size)
+{
+    struct stat state;
+    if (size && fstat(fd, &state) == 0 && outside_unsynced(&state)) {
+        content_read(thread, fd, inode, 0, size);
+        return;
+    }
+    trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id, .offset = size});
+    record_range(thread, CC_CONTENT, fd, inode, 0, size);
 }
 
 /* sendfile, splice, copy_file_range: the bytes are those that the target holds afterwards. */

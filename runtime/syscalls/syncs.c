@@ -29,6 +29,13 @@ static void leave(struct tracee *thread)
     trace_event(thread, event);
 }
 
+static void leave_all(struct tracee *thread)
+{
+    if (thread->call.number == SYS_sync || thread->call.result == 0)
+        outside_all_synced();
+    leave(thread);
+}
+
 /* fsync, fdatasync and sync_file_range of a file or directory in the folder. */
 static enum then file_enter(struct tracee *thread)
 {
@@ -38,6 +45,8 @@ static enum then file_enter(struct tracee *thread)
     if (call->fd < 0 || fstat(call->fd, &state) != 0)
         return SKIP;
     struct inode *inode = inode_of(&state);
+    if (!inode && call->number != SYS_sync_file_range)
+        outside_synced(&state);
     if (!inode || !(S_ISREG(state.st_mode) || S_ISDIR(state.st_mode)))
         return SKIP;
     stack_locate(thread);
@@ -67,4 +76,4 @@ static enum then all_enter(struct tracee *thread)
 }
 
 const struct handler sync_file = {file_enter, leave, true};
-const struct handler sync_all = {all_enter, leave, true};
+const struct handler sync_all = {all_enter, leave_all, true};

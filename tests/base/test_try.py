@@ -29,6 +29,22 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
 
 
+def test_a_file_made_elsewhere_and_moved_in_needs_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for sync, verdict in (("true", EXIT_FINDINGS), ("sync $f", EXIT_CLEAN)):
+        command = f"f=$(mktemp -p {tmp_path}); echo 2 >$f; {sync}; mv $f cfg.json; sync ."
+        assert main(["try", "--states", "50", "--", "sh", "-c", command]) == verdict
+        (folder / "cfg.json").unlink()
+    assert (
+        "the rename of a file elsewhere to cfg.json can survive a crash without the size 2 of cfg.json"
+        in capsys.readouterr().out
+    )
+
+
 def test_a_temporary_file_elsewhere_that_a_command_removes_acknowledges_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

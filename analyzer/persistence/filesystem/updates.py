@@ -1,7 +1,8 @@
 """What the models of file systems share: system calls cut into data by block, sizes and names, and what syncs cover.
 
 Sizes and names are one row each, before the data of their call. A range that a call punches or zeroes is data: zeros.
-What a call brings into the folder from outside has persisted before: nothing is known of how it was written.
+What a call brings into the folder from outside has persisted before; what the run wrote there and did not sync, the
+recorder records as writes.
 """
 
 from __future__ import annotations

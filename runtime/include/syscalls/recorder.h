@@ -4,6 +4,7 @@
  * From the lowest part to the highest:
  *   trace_file    chunks and records
  *   inodes        ids of inodes, and the names of the watched folder
+ *   outside       which files outside of it are written and not synced
  *   tracees       threads and processes, their memory, descriptors and paths
  *   unwind        how to leave a stack frame
  *   stacks        where a call was made
@@ -73,6 +74,12 @@ void name_set(uint32_t folder, const char *name, uint32_t inode);
 void name_remove(uint32_t folder, const char *name);
 dev_t inodes_device(void);                                      /* of the watched folder */
 uint32_t inodes_count(void);
+
+/* outside.c: by device and number, as these files have no inode here */
+void outside_written(const struct stat *state);
+void outside_synced(const struct stat *state);
+void outside_all_synced(void);
+bool outside_unsynced(const struct stat *state);
 
 /* tracees.c */
 struct mapping {
@@ -211,7 +218,7 @@ extern const struct handler aio_submit, aio_destroy;
 extern const struct handler output_send, output_pair, output_mark;
 extern const struct handler call_unseen, call_uring, call_mounts, call_clones, call_controls;
 size_t content_gather(struct tracee *thread, bool vectored, uint64_t address, uint64_t parts, char *to, size_t size);
-void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* CC_CONTENT of a file from outside */
+void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* of a file from outside: CC_CONTENT, or CC_WRITE if it is unsynced */
 void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size); /* CC_WRITE of what is there now */
 void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64_t size, int flags); /* O_SYNC, O_DSYNC */
 

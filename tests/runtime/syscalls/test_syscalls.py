@@ -309,6 +309,46 @@ def test_what_comes_from_outside_has_its_content_and_what_leaves_is_seen(tmp_pat
     assert (output.kind, output.data) == (OutputKind.NAME, b"out/old")
 
 
+WRITE = "echo 2 >$f"
+
+
+@pytest.mark.parametrize("enter", ["mv $f {pool}/in", "ln $f {pool}/in", "mv $d {pool}/in"])
+@pytest.mark.parametrize(
+    ("before", "synced"),
+    [
+        (WRITE, False),
+        (f"{WRITE}; mv $f $d/g; mv $d/g $f", False),
+        (f"{WRITE}; sync $f", True),
+        (f"{WRITE}; sync -d $f", True),
+        (f"{WRITE}; sync -f $f", True),
+        (f"{WRITE}; sync", True),
+        (f"{WRITE}; sync $d", False),
+        (f"{WRITE}; sync $f; echo 3 >>$f", False),
+        ("echo 2 | dd of=$f oflag=dsync status=none", True),
+        ("true", True),
+    ],
+)
+def test_a_file_from_outside_is_unsynced_if_the_run_wrote_it_and_did_not_sync_it(
+    tmp_path: Path, before: str, synced: bool, enter: str
+) -> None:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "f").write_text("1\n")
+    trace, recording = traced(tmp_path / "run", "sh", "-c", f"d={folder}; f=$d/f; {before}; {enter}")
+    assert is_whole(trace, recording)
+    kinds = {int(kind) for kind in trace.events["kind"] if kind in (Kind.WRITE, Kind.CONTENT)}
+    assert kinds == {Kind.CONTENT if synced else Kind.WRITE}
+
+
+@pytest.mark.parametrize("copy", ["os.copy_file_range(a, b, 9)", "os.sendfile(b, a, 0, 9)"])
+def test_what_the_kernel_copies_from_outside_is_unsynced(tmp_path: Path, copy: str) -> None:
+    (tmp_path / "outside").write_text("1\n")
+    program = f"import os; a = os.open('{tmp_path / 'outside'}', 0); b = os.open('{{pool}}/in', 66); {copy}"
+    trace, recording = traced(tmp_path / "run", sys.executable, "-c", program)
+    assert is_whole(trace, recording)
+    assert {int(kind) for kind in trace.events["kind"] if kind in (Kind.WRITE, Kind.CONTENT)} == {Kind.WRITE}
+
+
 def test_a_static_stripped_program_is_recorded(tmp_path: Path) -> None:
     compilers.needs_static()
     target = tmp_path / "static"
