@@ -1,24 +1,41 @@
 """File names as reports and ids show them: without the parts that differ between two runs of one program.
 
-Process numbers, and what mkstemp and its relatives choose at random, are replaced. Images keep the true names.
+Process numbers, times, addresses, and what mkstemp and its relatives choose at random are replaced. Images keep the
+true names.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from crashcheck.analyzer.trace.calls import Create, Rename, Unlink, name_events
+from crashcheck.analyzer.trace.calls import (
+    Create,
+    Exchange,
+    MakeFolder,
+    NameEvent,
+    RemoveFolder,
+    Rename,
+    Unlink,
+    name_events,
+)
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import CreateFlag, Kind, Recorder
 
 _PROCESS = "PID"
 _RANDOM = "XXXXXX"  # as in the templates of mkstemp
-_PRIVATE = (0o600, 0o400, 0o444)  # permissions that makers of temporary files give
+_PRIVATE = (0o600, 0o400, 0o444, 0o700)  # permissions that makers of temporary files and directories give
+_WHOLE = 10  # characters that mktemp(1) and the mkstemp of BSD replace; others replace six
 _DIGITS = re.compile(r"(?<!\d)\d+(?!\d)")
 _PYTHON = re.compile(r"(?<![A-Za-z0-9])tmp[a-z0-9_]{8}(?![A-Za-z0-9_])")  # tempfile
+_CHOSEN = re.compile(  # wherever it is in a new name
+    r"(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
+    r"|(?<=0x)[0-9a-f]{8,}"  # an address
+    r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
+)
 _WORD = re.compile(r"[A-Za-z0-9]{6,}(?=[^A-Za-z0-9]*$|\.[^.]*$)")  # at the end, or before an extension
 
 
@@ -32,17 +49,18 @@ class ShownNames:
         self._first = frozenset(
             part for i in trace.inodes.values() if i.existed for p in i.paths for part in p.split("/")
         )
-        gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink))
+        gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink | RemoveFolder))
         self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
         self._shown: dict[str, str] = {}
         self._many: dict[tuple[int, str], int] = {}
 
         for call in name_events(trace):
-            if isinstance(call, Create) and call.name not in self._first and call.name not in self._shown:
-                shown = self._without_chance(call)
-                if shown != call.name:
-                    many = self._many[call.folder, shown] = self._many.get((call.folder, shown), 0) + 1
-                    self._shown[call.name] = shown if many == 1 else f"{shown} ({many})"
+            folder, name = _given(call)
+            if name not in self._first and name not in self._shown:
+                shown = self._without_chance(call, name)
+                if shown != name:
+                    many = self._many[folder, shown] = self._many.get((folder, shown), 0) + 1
+                    self._shown[name] = shown if many == 1 else f"{shown} ({many})"
 
     def path(self, path: str) -> str:
         """A path as reports show it."""
@@ -55,29 +73,46 @@ class ShownNames:
     def _without_process(self, name: str) -> str:
         return _DIGITS.sub(lambda found: _PROCESS if found[0] in self._processes else found[0], name)
 
-    def _without_chance(self, call: Create) -> str:
-        name = self._without_process(call.name)
+    def _is_old(self, part: str) -> bool:
+        """Whether a name that was there before the run has this in it."""
+        return any(part in known for known in self._first)
+
+    def _without_chance(self, call: NameEvent, given: str) -> str:
+        name = self._without_process(given)
+        name = _CHOSEN.sub(lambda found: found[0] if self._is_old(found[0]) else _RANDOM, name)
         exclusive = int(self._trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
-        if name != call.name or not exclusive:
+        if name != given or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
             return name
         private = self._trace.inodes[call.inode].mode & 0o777 in _PRIVATE
         if not private and (call.inode, call.folder, call.name) not in self._gone:
             return name  # as git makes the files of a checkout
         if _PYTHON.search(name):
             return _PYTHON.sub(f"tmp{_RANDOM}", name)
-        word = _WORD.search(name)
-        if word is None or any(word[0] in known for known in self._first):
+        word = next(filter(partial(self._is_random, name, private), _WORD.finditer(name)), None)
+        if word is None:
             return name
-        if (word.end() < len(name) or not private) and not _is_mixed(word[0]):
-            return name  # a word, as in .readme.swp
         number = word[0][len(word[0].rstrip("0123456789")) :]  # Go's are of up to ten digits
         random = number if len(number) >= len(_RANDOM) else word[0][-len(_RANDOM) :]
+        if (word.start() and len(word[0]) == _WHOLE) or _is_mixed(word[0][: -len(random)]):
+            random = word[0]
         return name[: word.end() - len(random)] + _RANDOM + name[word.end() :]
+
+    def _is_random(self, name: str, private: bool, word: re.Match[str]) -> bool:
+        """A word at the end of a private name, alone, or one that is mixed; not one as in .readme.swp or f.backup."""
+        alone = word.end() == len(name) and private and _WORD.search(name, 0, word.start()) is None
+        return not self._is_old(word[0]) and (alone or _is_mixed(word[0]))
 
 
 def shown_paths(trace: Trace) -> Callable[[str], str]:
     """Paths as reports show them; of a trace without names of files they are the watched ones, as they are."""
     return ShownNames(trace).path if trace.recorder is Recorder.SYSCALLS else lambda path: path
+
+
+def _given(call: NameEvent) -> tuple[int, str]:
+    """The name that a call gives, and its directory."""
+    if isinstance(call, Rename | Exchange):
+        return call.to_folder, call.to_name
+    return call.folder, call.name
 
 
 def _is_mixed(word: str) -> bool:

@@ -38,6 +38,7 @@ RUNS = 400  # that explaining one failing state may cost
 _HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take
 _SHARE = 0.5  # the same of any other failure, unless little is left
 _FLAKY_SHOWN = 10
+_LINE_SHOWN = 100  # characters
 _FAR_LESS = 0.5  # of the updates that another state loses
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
@@ -73,7 +74,7 @@ class Failures:
         self.failing = 0  # states that failed twice
         self.flaky = 0  # states that failed, and then passed
         self.failed: set[bytes] = set()  # fingerprints of the failing ones
-        self._flaky_tokens: list[str] = []  # of the first _FLAKY_SHOWN
+        self._flaky_shown: list[str] = []  # tokens of the first _FLAKY_SHOWN, and how they failed
         self._verdicts = verdicts
         self._classifier = Classifier(subject, verdicts)
         self._known_causes = KnownCauses(subject, signatures)
@@ -82,10 +83,10 @@ class Failures:
     @property
     def warnings(self) -> list[str]:
         """What the report states about flaky states."""
-        if not self._flaky_tokens:
+        if not self._flaky_shown:
             return []
-        named = ", ".join(self._flaky_tokens)
-        more = self.flaky - len(self._flaky_tokens)
+        named = ", ".join(self._flaky_shown)
+        more = self.flaky - len(self._flaky_shown)
         return [
             f"flaky: the check failed and then passed on the same image, {self.flaky} times; such states are "
             f"never findings. Replay: {named}" + (f" and {more} more" if more else "")
@@ -150,7 +151,7 @@ class Failures:
         if verdict.outcome is Outcome.TIMEOUT and self._executor.short_s is not None:
             raise_timeout(self._executor, again)  # not fickle, but slow
         else:
-            self._is_flaky(state)
+            self._is_flaky(state, verdict)
 
     def _case(self, state: CrashState, draft: DraftFinding | None) -> None:
         if draft is not None and len(draft.cases) < MOST_CASES:
@@ -162,11 +163,11 @@ class Failures:
             choice.state, patient=verdict.outcome is Outcome.TIMEOUT and not self.known_timeouts.known(choice)
         )
 
-    def _is_flaky(self, state: CrashState) -> None:
+    def _is_flaky(self, state: CrashState, failed: Verdict) -> None:
         self.flaky += 1
         self._verdicts.forget(state)
-        if len(self._flaky_tokens) < _FLAKY_SHOWN:
-            self._flaky_tokens.append(self.register.token(state, self._outer))
+        if len(self._flaky_shown) < _FLAKY_SHOWN:
+            self._flaky_shown.append(f"{self.register.token(state, self._outer)} ({_how(failed)})")
 
     def _finding_of(self, state: CrashState, verdict: Verdict) -> DraftFinding | None:
         """The finding that a failing state belongs to, known or new; None where it was flaky after all."""
@@ -232,7 +233,7 @@ class Failures:
     def _add(self, cause: Cause, moment: int | None = None) -> DraftFinding | None:
         if not self.register.knows(cause) and self._passes_now(cause):
             self.failing -= 1
-            self._is_flaky(cause.state)
+            self._is_flaky(cause.state, cause.verdict)
             return None
         draft, new = self.register.add(cause)
         if cause.moment is not None:
@@ -322,3 +323,10 @@ class KnownCauses:
         point = self._points[choice.state.point]
         ended = verdict.outcome, verdict.exit_code, verdict.signal
         return choice.group, self._signatures.of(choice.state), point.begun - point.acked, ended
+
+
+def _how(failed: Verdict) -> str:
+    """How a check failed, in a few words: the first line that it printed, and its end."""
+    end = {Outcome.TIMEOUT: "timed out", Outcome.SIGNAL: f"signal {failed.signal}"}.get(failed.outcome)
+    line = next((row.strip() for row in failed.output.splitlines() if row.strip()), "")
+    return f"{end or f'exit status {failed.exit_code}'}" + (f": {line[:_LINE_SHOWN]}" if line else "")

@@ -29,6 +29,16 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
 
 
+def test_standard_error_acknowledges_if_it_is_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for redirect, verdict in (("true", EXIT_CLEAN), ("exec 2>&1", EXIT_FINDINGS)):
+        assert main(["try", "--states", "50", "--", "sh", "-c", f"{redirect}; echo content >f; echo done >&2"]) == verdict
+        (tmp_path / "f").unlink()
+    assert "the size 8 of f can be lost after later output was printed" in capfd.readouterr().out
+
+
 def test_a_file_made_elsewhere_and_moved_in_needs_a_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

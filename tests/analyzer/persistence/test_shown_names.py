@@ -8,6 +8,7 @@ import pytest
 
 from crashcheck.analyzer.persistence.names import name_updates
 from crashcheck.checker.token import digest
+from crashcheck.runtime.trace_format import Kind
 from support.tracing import CallsBuilder
 
 
@@ -28,6 +29,12 @@ def builder(tmp_path: Path) -> CallsBuilder:
         ("cfg1234567890", "cfgXXXXXX"),
         (".f.aB3dE9", ".f.XXXXXX"),
         ("f.aB3dE9.txt", "f.XXXXXX.txt"),
+        ("kh.hZK4aB3dE9", "kh.XXXXXX"),
+        ("kh.sthjabcdef", "kh.XXXXXX"),
+        ("tmp.0aB3dE9xYz", "tmp.XXXXXX"),
+        ("sponge.nBYsVF", "sponge.XXXXXX"),
+        ("config.backup", "config.backup"),
+        (".#lk0x000055d0c1a2b3c0.host.100", ".#XXXXXX.host.PID"),
         ("temp-100.aof", "temp-PID.aof"),
         ("temp-1001.aof", "temp-1001.aof"),
         (".readable.swp", ".readable.swp"),
@@ -41,6 +48,44 @@ def test_what_is_random_in_an_exclusive_name_is_left_out(name: str, shown: str, 
     table, (update,) = name_updates(t.trace())
     assert update.change.text == f"the creation of d/{shown}"
     assert (table.shown_path(f"d/{name}"), table.true_path(3 + 1, 99)) == (f"d/{shown}", f"d/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("_MAIN_1.toc.1795537571.4901698", "_MAIN_1.toc.XXXXXX"),
+        ("MAIN_2x8q9wqmd6a5skz0.seg", "MAIN_XXXXXX.seg"),
+        ("00000000000000001024.log", "00000000000000001024.log"),
+        ("000000010000000000000001", "000000010000000000000001"),
+        ("4b825dc642cb6eb9a060e54bf8d69288fbee49", "4b825dc642cb6eb9a060e54bf8d69288fbee49"),
+        ("internationalization1", "internationalization1"),
+    ],
+)
+def test_times_and_long_random_words_are_left_out_of_any_new_name(name: str, shown: str, tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    t.open(f"d/{name}")
+    t.open("other")
+    t.move("other", f"moved-{name}")
+    _, updates = name_updates(t.trace())
+    assert updates[-1].change.text == f"the rename of other to moved-{shown}"
+    assert updates[0].change.text == f"the creation of d/{shown}"
+
+
+def test_a_time_of_an_older_name_is_kept(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "t.cct", {"log.1795537571": b"old"})
+    t.open("log.1795537571.gz")
+    _, (update,) = name_updates(t.trace())
+    assert update.change.text == "the creation of log.1795537571.gz"
+
+
+def test_what_is_random_in_the_name_of_a_directory_is_left_out(tmp_path: Path) -> None:
+    """As mkdtemp makes them."""
+    t = builder(tmp_path)
+    t.inode("pip-aB3dE9", 0o40700)
+    t._names(Kind.NAME_MKDIR, "pip-aB3dE9")
+    t.mkdir("d/chapter")
+    _, updates = name_updates(t.trace())
+    assert [update.change.text for update in updates] == ["the directory pip-XXXXXX", "the directory d/chapter"]
 
 
 def test_names_that_a_program_chose_are_shown_as_they_are(tmp_path: Path) -> None:
