@@ -89,12 +89,19 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
     first = dict(names.entries)
     updates = []
 
+    events_of_names = list(name_events(trace))
+    brought = {
+        call.inode: (call.to_folder, call.to_name) if isinstance(call, Rename) else (call.folder, call.name)
+        for call in reversed(events_of_names)
+        if isinstance(call, MakeFolder) or (isinstance(call, Rename) and call.folder == OUTSIDE)
+    }  # where directories are put that come from outside, after the names in them
+
     def path_of(folder: int, name: str) -> str:
-        above = paths[folder][1][-1] if folder in paths else ""
+        above = paths[folder][1][-1] if folder in paths else path_of(*brought[folder]) if folder in brought else ""
         return f"{above}/{name}" if above else name
 
     shown = ShownNames(trace)
-    for call in name_events(trace):
+    for call in events_of_names:
         entries = _entries(call)
         if not entries:
             continue

@@ -94,11 +94,15 @@ static struct inode *arrive(struct tracee *thread, int base, const char *path, u
     return inode;
 }
 
-/* The inode that has a name by the recorded calls; one that came unseen is defined now. */
+/* The inode that has a name by the recorded calls, or is known by another one ("."); one that came unseen is defined now. */
 static struct inode *inode_named(struct tracee *thread, const struct place *place)
 {
     uint32_t id = name_get(place->folder, place->name);
-    return id ? inode_at(id) : arrive(thread, place->base, place->path, place->folder, place->name);
+    if (id)
+        return inode_at(id);
+    struct stat state;
+    struct inode *known = place_stat(place, &state, false) ? inode_of(&state) : NULL;
+    return known ? known : arrive(thread, place->base, place->path, place->folder, place->name);
 }
 
 /* open */

@@ -309,6 +309,33 @@ def test_what_comes_from_outside_has_its_content_and_what_leaves_is_seen(tmp_pat
     assert (output.kind, output.data) == (OutputKind.NAME, b"out/old")
 
 
+@pytest.mark.parametrize("call", ["os.rmdir(d)", "os.rename(d, chr(120))"])
+def test_a_call_that_fails_on_a_directory_by_its_dot_changes_nothing(tmp_path: Path, call: str) -> None:
+    """As pax does; the kernel refuses both."""
+    program = f"""
+import contextlib, os
+os.mkdir("d")
+d = "d/."
+with contextlib.suppress(OSError):
+    {call}
+open("d/f", "w").write("x")
+"""
+    trace, recording = traced(tmp_path / "run", "sh", "-c", f"cd {{pool}}; {sys.executable} -c '{program}'")
+    assert is_whole(trace, recording)
+    assert {path for inode in trace.inodes.values() for path in inode.paths} == {"", "d", "d/f"}
+
+
+@pytest.mark.parametrize("name", ["f", "in/f"])
+def test_files_below_a_directory_from_outside_have_their_whole_path(tmp_path: Path, name: str) -> None:
+    made = tmp_path / "made" / name
+    made.parent.mkdir(parents=True)
+    made.write_bytes(b"content")
+    trace, _ = traced(tmp_path / "run", "sh", "-c", f"echo x >>{made}; mkdir {{pool}}/a; mv {tmp_path}/made {{pool}}/a/b")
+    table, _ = name_updates(trace)
+    write = int(np.flatnonzero(trace.events["kind"] == Kind.WRITE)[0])
+    assert table.path(int(trace.events["file"][write]), write) == f"a/b/{name}"
+
+
 WRITE = "echo 2 >$f"
 
 
