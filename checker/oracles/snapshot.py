@@ -34,7 +34,7 @@ from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
-from crashcheck.checker.oracles.versions import Span, Versions, in_logs
+from crashcheck.checker.oracles.versions import Removal, Span, Versions, in_logs, share
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -90,6 +90,7 @@ class SnapshotOracle:
         mapped = set(np.unique(events["file"][events["kind"] == Kind.STORE]).tolist())
         self._counted_files = frozenset(filter(self._content.is_file, self._changed - (self._never_synced & mapped)))
         self._versions, self._history = self._read()
+        self._shared: dict[tuple[int, int, int], bool] = {}  # of a file, an event and a file that lost its name there
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
 
     @property
@@ -194,7 +195,8 @@ class SnapshotOracle:
         """The file that lacks most of every version that it may have, and how many bytes."""
         crash = int(self._space.points.event[state.point])
         named = self._counted_files.intersection(paths.values())
-        removed = self._versions.last_removal(self._content.names_of(state), set(paths.values()))
+        removals = self._versions.removals(self._content.names_of(state), set(paths.values()))
+        removed = max((event + 1 for event, _ in removals), default=None)
         worst = 0, 0
         for inode in sorted(self._counted_files):
             span = self._versions.span(inode, crash, removed)
@@ -202,9 +204,22 @@ class SnapshotOracle:
                 continue
             counts = self._counts_of(state, inode) if inode in named else np.zeros(256, dtype=np.int64)
             distance = self._versions.distance(inode, counts, span)
-            if distance > worst[1] and not (inode in named and self._logged(state, paths, inode, span)):
+            if distance <= worst[1] or (inode in named and self._logged(state, paths, inode, span)):
+                continue
+            if not self._versions.is_temporary(inode) or self._holds_removed(inode, removals):
                 worst = inode, distance
         return worst
+
+    def _holds_removed(self, inode: int, removals: list[Removal]) -> bool:
+        """Whether a file held data of what is removed, when it was."""
+        for event, lost in removals:
+            known = self._shared.get((inode, event, lost))
+            if known is None:
+                both = [self._content.bytes_issued(event, file) for file in (inode, lost)]
+                known = self._shared[inode, event, lost] = share(*both)
+            if known:
+                return True
+        return False
 
     def _counts_of(self, state: CrashState, inode: int) -> Counts:
         return self._counted(inode, self._content.key(state, inode), partial(self._content.bytes_of, state, inode))

@@ -8,7 +8,8 @@ the crash and, where it was changed since the last of them, the next one.
 2. Where the state has the removal of a name that held data at first, or a replacement of any, and the file with these
    data has no other name in it, versions from then on count, of all files that were written before it. So do those of
    a file that lost its old name in a rename and has not got the new one.
-3. What the run removes on purpose may hold anything until then.
+3. What the run removes on purpose may hold anything until then. A file that the run also made, as a lock, counts with
+   others (rule 2) only if it holds data of what was removed or replaced.
 4. A log that is used again (rule in snapshot.py's `_Reuse`) may lose what it held.
 """
 
@@ -28,6 +29,9 @@ from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 
 _CHUNK = 64  # bytes that a log holds in one piece
+
+
+Removal = tuple[int, int]  # the event, and the file whose data have no such name any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,11 @@ class Versions:
                     out[inode].append(sync.end)
         return out
 
-    def _find_removals(self) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
+    def _find_removals(self) -> tuple[dict[int, list[Removal]], set[int]]:
         """Pieces of names that remove or replace data: (event, file); and the files that the run removes on purpose."""
         graph, inodes = self._graph, self._graph.trace.inodes
         held = dict(graph.names.first)
-        removals: dict[int, list[tuple[int, int]]] = {}  # a rename may lose two: what it replaces and what it moves
+        removals: dict[int, list[Removal]] = {}  # a rename may lose two: what it replaces and what it moves
         dropped: set[int] = set()
         for piece in np.flatnonzero(graph.kind == NAME).tolist():
             event = int(graph.event[piece])
@@ -129,10 +133,14 @@ class Versions:
         """The files of which all was synced once."""
         return {inode for inode, syncs in self._syncs.items() if syncs and syncs[0] < event}
 
-    def last_removal(self, pieces: Iterable[int], named: Collection[int]) -> int | None:
-        """The last removal or replacement of data among the changes of names of a state."""
+    def removals(self, pieces: Iterable[int], named: Collection[int]) -> list[Removal]:
+        """The removals and replacements of data among the changes of names of a state."""
         found = (removal for piece in pieces for removal in self._removals.get(piece, ()))
-        return max((event + 1 for event, lost in found if lost not in named), default=None)
+        return [removal for removal in found if removal[1] not in named]
+
+    def is_temporary(self, inode: int) -> bool:
+        """Whether the run makes a file and removes it."""
+        return inode in self._dropped and not self._graph.trace.inodes[inode].existed
 
     def span(self, inode: int, crash: int, removed: int | None) -> Span:
         """The versions that count at a crash, in a state whose last removal is this one."""
@@ -178,3 +186,9 @@ def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:
         if held[low : low + _CHUNK] != chunk and chunk.strip(b"\0") and not any(chunk in log for log in logs):
             return False
     return True
+
+
+def share(data: bytes, other: bytes) -> bool:
+    """Whether some piece of the data, or all of few bytes, is in another file."""
+    chunks = (data[low : low + _CHUNK] for low in range(0, len(data), _CHUNK))
+    return any(chunk in other for chunk in chunks if chunk.strip(b"\0"))

@@ -34,7 +34,9 @@ def test_standard_error_acknowledges_if_it_is_standard_output(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for redirect, verdict in (("true", EXIT_CLEAN), ("exec 2>&1", EXIT_FINDINGS)):
-        assert main(["try", "--states", "50", "--", "sh", "-c", f"{redirect}; echo content >f; echo done >&2"]) == verdict
+        assert (
+            main(["try", "--states", "50", "--", "sh", "-c", f"{redirect}; echo content >f; echo done >&2"]) == verdict
+        )
         (tmp_path / "f").unlink()
     assert "the size 8 of f can be lost after later output was printed" in capfd.readouterr().out
 

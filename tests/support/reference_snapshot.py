@@ -144,7 +144,25 @@ class ReferenceSnapshot:
         changes, held = self.image(state, crash)
         gone = (change[0] for change, lost in self.removals if change in changes and lost not in held)
         removed = max(gone, default=None)
-        return any(self.short(inode, crash, removed, held) for inode in self.files)
+        return any(
+            self.short(inode, crash, removed, held) for inode in self.files if self.matters(inode, changes, held)
+        )
+
+    def matters(self, inode: int, changes: set[Change], held: dict[int, bytes]) -> bool:
+        """Whether a file is none that the run makes and removes, or held a piece of what is removed."""
+        if self.files[inode].existed or inode not in self.on_purpose:
+            return True
+        for change, lost in self.removals:
+            if change not in changes or lost in held:
+                continue
+            mine, other = (
+                [version.data for version in self.files[file].versions if version.event <= change[0]][-1]
+                for file in (inode, lost)
+            )
+            pieces = [mine[at : at + PIECE] for at in range(0, len(mine), PIECE)]
+            if any(any(piece) and piece in other for piece in pieces):
+                return True
+        return False
 
     def image(self, state: CrashState, crash: int) -> tuple[set[Change], dict[int, bytes]]:
         """The changes of names that a state has, and the contents of files that have a name."""

@@ -52,6 +52,15 @@ VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
         {"a": b"", "b": SERVICES, "n": SERVICES},
         True,
     ),
+    "a lock file that the run removes, beside a file that is replaced": (
+        steps(
+            lambda t: copy(t, "lock", b"100\n"),
+            lambda t: replace(t, "a", B, synced=True),
+            lambda t: t.remove("lock"),
+        ),
+        {"a": B, "b": SERVICES, "lock": b""},
+        False,
+    ),
     "a synced file that happens to hold the same few bytes is no log": (
         steps(lambda t: copy(t, "n", SERVICES + A), lambda t: t.fsync("n"), lambda t: rewrite(t, "a", B)),
         {"a": b"", "b": SERVICES, "n": SERVICES + A},
@@ -144,3 +153,20 @@ def test_a_version_that_comes_later_is_no_excuse(tmp_path: Path) -> None:
         if run.folder(state)["a"] == b""
     ]
     assert set(verdicts) == {(False, Outcome.FAIL), (True, Outcome.PASS)}
+
+
+def test_a_copy_that_the_run_removes_later_counts_while_it_is_the_only_one(tmp_path: Path) -> None:
+    program = steps(
+        lambda t: copy(t, "c", A),
+        lambda t: t.remove("a"),
+        lambda t: copy(t, "n", B, synced=True),
+        lambda t: t.remove("c"),
+    )
+    run = Recorded(tmp_path, program, FIRST, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    verdicts = [
+        oracle.judge_state(state).outcome
+        for state in run.states
+        if state.point < len(run.space.points) - 1 and "a" not in run.folder(state) and run.folder(state)["c"] == b""
+    ]
+    assert set(verdicts) == {Outcome.FAIL}

@@ -330,7 +330,8 @@ def test_files_below_a_directory_from_outside_have_their_whole_path(tmp_path: Pa
     made = tmp_path / "made" / name
     made.parent.mkdir(parents=True)
     made.write_bytes(b"content")
-    trace, _ = traced(tmp_path / "run", "sh", "-c", f"echo x >>{made}; mkdir {{pool}}/a; mv {tmp_path}/made {{pool}}/a/b")
+    command = f"echo x >>{made}; mkdir {{pool}}/a; mv {tmp_path}/made {{pool}}/a/b"
+    trace, _ = traced(tmp_path / "run", "sh", "-c", command)
     table, _ = name_updates(trace)
     write = int(np.flatnonzero(trace.events["kind"] == Kind.WRITE)[0])
     assert table.path(int(trace.events["file"][write]), write) == f"a/b/{name}"
