@@ -29,6 +29,7 @@ from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 
 _CHUNK = 64  # bytes that a log holds in one piece
+_TRIED = 64  # pieces of a file, spread evenly, so that large files take seconds at most
 
 
 Removal = tuple[int, int]  # the event, and the file whose data have no such name any more
@@ -189,6 +190,7 @@ def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:
 
 
 def share(data: bytes, other: bytes) -> bool:
-    """Whether some piece of the data, or all of few bytes, is in another file."""
-    chunks = (data[low : low + _CHUNK] for low in range(0, len(data), _CHUNK))
+    """Whether some piece of the data, or all of few bytes, is in another file; of many pieces some are tried."""
+    step = max(_CHUNK, len(data) // _TRIED)
+    chunks = (data[low : low + _CHUNK] for low in range(0, len(data), step))
     return any(chunk in other for chunk in chunks if chunk.strip(b"\0"))
