@@ -67,13 +67,13 @@ class Versions:
     def _whole_syncs(self) -> dict[int, list[int]]:
         """Of each file the returns of the syncs after which nothing of it was unsynced."""
         out: dict[int, list[int]] = {inode: [] for inode in self._events}
-        data = self._graph.kind != NAME
         for sync in find_syncs(self._graph.trace):
             if sync.failed or sync.low or sync.high >= 0 or sync.folder:
                 continue
             for inode in [sync.file] if sync.file else list(out):
-                rows = data & (self._graph.file == inode) & (self._graph.event < sync.end)
-                if inode in out and rows.any() and bool((self._graph.event[rows] < sync.begin).all()):
+                changes = self._changes.get(inode)
+                before = int(np.searchsorted(changes, sync.end)) if changes is not None else 0
+                if inode in out and changes is not None and before and changes[before - 1] < sync.begin:
                     out[inode].append(sync.end)
         return out
 
