@@ -27,6 +27,8 @@ class DiskFull(CrashcheckError):
     """No room is left for an image; what was found so far stays valid."""
 
 
+_SHOWN_S = 0.1  # from one progress to the next
+
 Left = Callable[[], float | None]  # seconds that are left of a budget; None without one
 
 
@@ -61,7 +63,7 @@ def for_seconds(seconds: float, clock: Callable[[], float] = time.monotonic) -> 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search is."""
+    """How far a search is, or with `steps` what is prepared for one."""
 
     elapsed_s: float = 0.0
     executed: int = 0
@@ -70,6 +72,32 @@ class Progress:
     failing: int = 0
     findings: int = 0
     explaining: bool = False  # a state that failed, by further runs of the check
+    step: int = 0
+    steps: int = 0  # in all; 0: this is a search
+
+
+class Counting:
+    """How far a phase is that goes through a run: shown, and ended when its time is over."""
+
+    def __init__(self, show: Callable[[Progress], None] = lambda progress: None, keep_on: KeepOn = always) -> None:
+        self._show = show
+        self._keep_on = keep_on
+        self._began = time.monotonic()
+        self._shown = self._began
+        self._step = self._steps = 0
+
+    def at(self, step: int, steps: int) -> None:
+        """So many of all steps are done. Raises what `keep_on` raises."""
+        self._step, self._steps = step, steps
+        now = time.monotonic()
+        if now - self._shown >= _SHOWN_S:
+            self._shown = now
+            self._show(Progress(now - self._began, step=step, steps=steps))
+        self._keep_on()
+
+    @property
+    def text(self) -> str:
+        return f"{self._step:,} of {self._steps:,} events"
 
 
 class Meter:

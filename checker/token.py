@@ -12,6 +12,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.persistence.shown_names import shown_paths
+from crashcheck.analyzer.trace.accesses import payloads_of
 from crashcheck.analyzer.trace.calls import allocations, name_events
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.states.space import CrashState
@@ -26,6 +27,7 @@ _FILES = ("ext4", "posix")
 _TEARS = (0, 512, 4096)
 _MOST_LEVELS = 2
 _MOST_NUMBER = (1 << 63) - 1
+_AT_ONCE = 1 << 22  # bytes of updates that are gathered together
 MOST_PIECES = 1 << 22  # that a state lists: those of its smaller side
 # What decides which states there are; sites and stacks do not.
 _KINDS = np.array([kind for kind in Kind if kind <= Kind.OUTPUT], dtype=np.uint8)
@@ -44,8 +46,10 @@ def digest(trace: Trace) -> bytes:
     for column in (rows["kind"], rows["flags"], numbers, rows["offset"], rows["size"], rows["aux"], payload):
         state.update(np.ascontiguousarray(column).tobytes())
     carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
-    for index in np.flatnonzero(carries & (events["size"] > INLINE_BYTES)).tolist():
-        state.update(trace.data(index))
+    large = np.flatnonzero(carries & (events["size"] > INLINE_BYTES))
+    batch = np.cumsum(events["size"][large].astype(np.int64)) // _AT_ONCE
+    for some in np.split(large, np.flatnonzero(np.diff(batch)) + 1):
+        state.update(payloads_of(trace.raw, events[some]).data)
     if trace.recorder is Recorder.SYSCALLS:
         for call in name_events(trace):
             fields = (getattr(call, field.name) for field in dataclasses.fields(call) if field.name != "event")

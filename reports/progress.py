@@ -35,6 +35,11 @@ def time_left(done: Progress, budget: BudgetConfig, rate: float) -> float | None
 def status_line(phase: str, done: Progress, budget: BudgetConfig, rate: float) -> Text:
     """One line: `checking  412 states  83/s  7 failing  1 finding  42 s left`."""
     text = Text(line(phase, 40), "bold")
+    text.no_wrap = True
+    text.overflow = "ellipsis"
+    if done.steps:
+        text.append(f"  {human(done.step)} of {human(done.steps)} events", "default")
+        return text
     text.append(f"  {human(done.executed + done.pruned + done.explored)} states", "default")
     text.append(f"  {rate:,.0f}/s" if rate >= 10 else f"  {rate:.1f}/s", "dim")
     text.append(f"  {human(done.failing)} failing", "red" if done.failing else "dim")
@@ -45,8 +50,6 @@ def status_line(phase: str, done: Progress, budget: BudgetConfig, rate: float) -
     left = time_left(done, budget, rate)
     if left is not None:
         text.append(f"  {seconds_text(left)} left", "dim")
-    text.no_wrap = True
-    text.overflow = "ellipsis"
     return text
 
 

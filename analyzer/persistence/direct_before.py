@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE, WORD_BYTES
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE, WORD_BYTES, Ints
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -70,6 +73,45 @@ class Predecessors:
         if last is None or (mode == IN_ORDER and int(self._graph.mode[last]) == IN_ORDER):
             return []
         return [last]
+
+
+def one_by_one(graph: PersistenceGraph, rows: Ints) -> list[tuple[int, ...]] | None:
+    """What each of some pieces directly needs, all at once: where at most one ordered piece of each granule and layer
+    is among them, which of recorded calls is the rule. None elsewhere.
+
+    What `Predecessors` gives, without words and added obligations.
+    """
+    mode, kind = graph.mode[rows], graph.kind[rows]
+    layer = np.where((kind != DATA) & graph.family.journal, rows * 2, graph.layer[rows])
+    order = np.argsort(graph.granule[rows], kind="stable")
+    granule = graph.granule[rows][order]
+    ordered = (mode == IN_ORDER)[order]
+    last = np.maximum.accumulate(np.where(ordered, np.arange(len(order)), -1))
+    last = np.concatenate([[-1], last[:-1]])  # the ordered piece before each, in its granule or an earlier one
+    there = (last >= 0) & (granule[last] == granule)
+    if bool((there & (layer[order][last] == layer[order])).any()):
+        return None
+    before = np.full(len(rows), -1, dtype=np.int64)
+    before[order] = np.where(there & (mode[order] != LOOSE), rows[order[last]], -1)
+    size = np.full(len(rows), -1, dtype=np.int64)
+    if graph.family.journal and graph.family.stops:
+        size = _sizes_before(graph, rows, (kind != DATA) & (mode != IN_ORDER))
+    before[before == size] = -1
+    pairs = zip(size.tolist(), before.tolist(), strict=True)
+    return [
+        (one, other) if one >= 0 <= other else (one,) if one >= 0 else (other,) if other >= 0 else ()
+        for one, other in pairs
+    ]
+
+
+def _sizes_before(graph: PersistenceGraph, rows: Ints, sizes: NDArray[np.bool_]) -> Ints:
+    """Of each of these sizes out of the journal's order, the one of its file before it; -1 of others."""
+    out = np.full(len(rows), -1, dtype=np.int64)
+    some = np.flatnonzero(sizes)
+    some = some[np.argsort(graph.file[rows[some]], kind="stable")]
+    same = graph.file[rows[some[1:]]] == graph.file[rows[some[:-1]]]
+    out[some[1:][same]] = rows[some[:-1][same]]
+    return out
 
 
 def in_layers(ids: Sequence[int], granules: Sequence[int], events: Sequence[int]) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.persistence.direct_before import Predecessors, in_layers
+from crashcheck.analyzer.persistence.direct_before import Predecessors, in_layers, one_by_one
 from crashcheck.analyzer.persistence.names import NameTable
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
@@ -137,6 +137,17 @@ class PersistenceGraph:
         """Bytes of data that persist in order."""
         family = self.family
         return (self.options.tear if family.by_sync and family.tears else 0) or family.granule_bytes
+
+    @cached_property
+    def _by_file(self) -> tuple[Ints, Ints]:
+        """The pieces, by the file that they change; and these files."""
+        rows = np.argsort(self.file, kind="stable")
+        return rows, self.file[rows]
+
+    def pieces_of(self, file: int) -> Ints:
+        """The pieces that change a file, ascending."""
+        rows, files = self._by_file
+        return rows[slice(*np.searchsorted(files, [file, file + 1]))]
 
     # Parts of extensions.
 
@@ -285,6 +296,8 @@ class PersistenceGraph:
         )
         if not self.extra and not any(modes) and not (self.family.journal and any(kinds)):
             return in_layers(ids, granules, events)
+        if not self.extra and self.unit_bytes != WORD_BYTES and (found := one_by_one(self, rows)) is not None:
+            return found
         files, words = self.file[rows].tolist(), (self.offset[rows] // WORD_BYTES).tolist()
         met = Predecessors(self, ids)
         return [met.of(*each) for each in zip(ids, granules, modes, events, kinds, files, words, strict=True)]

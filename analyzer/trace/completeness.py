@@ -17,7 +17,7 @@ from crashcheck.analyzer.trace.reader import Trace, WatchedFile
 from crashcheck.runtime.sparse import extents
 from crashcheck.runtime.trace_format import Kind, Recorder
 
-_BLOCK = 1 << 16
+BLOCK = 1 << 16
 _AT_ONCE = 1 << 22  # bytes of writes that are replayed together
 _BLOCKS_AT_ONCE = 1024
 _UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
@@ -196,14 +196,14 @@ class FileReplay:
         return block
 
     def _original(self, number: int) -> bytes:
-        low = number * _BLOCK
-        return self.first.read(low, min(low + _BLOCK, self.kept))
+        low = number * BLOCK
+        return self.first.read(low, min(low + BLOCK, self.kept))
 
     def write(self, offset: int, data: bytes) -> None:
         at = 0
         while at < len(data):
-            number, within = divmod(offset + at, _BLOCK)
-            many = min(_BLOCK - within, len(data) - at)
+            number, within = divmod(offset + at, BLOCK)
+            many = min(BLOCK - within, len(data) - at)
             block = self._block(number)
             if len(block) < within:
                 block.extend(bytes(within - len(block)))
@@ -217,11 +217,11 @@ class FileReplay:
         called = events["kind"] == Kind.WRITE
         self.size = max(self.size, int(np.where(called & (size > 0), offset + size, 0).max(initial=0)))
         bytes_before, at = np.cumsum(size) - size, 0
-        large = np.flatnonzero(size > _BLOCK)
+        large = np.flatnonzero(size > BLOCK)
         while at < len(rows):
             end = int(np.searchsorted(bytes_before, bytes_before[at] + _AT_ONCE))
             end = min(end, int(np.append(large, len(rows))[np.searchsorted(large, at)]))
-            numbers = unique(np.concatenate([offset[at:end], (offset + np.maximum(size, 1) - 1)[at:end]]) // _BLOCK)
+            numbers = unique(np.concatenate([offset[at:end], (offset + np.maximum(size, 1) - 1)[at:end]]) // BLOCK)
             if at < end and len(numbers) <= _BLOCKS_AT_ONCE:
                 self._scatter(numbers, offset[at:end], size[at:end], payloads_of(trace.raw, events[at:end]))
             else:
@@ -235,19 +235,19 @@ class FileReplay:
     ) -> None:
         """Write `data`, the bytes of several writes one after another, to the blocks `numbers`: in each write's range
         all of them, in order."""
-        joined = np.zeros((len(numbers), _BLOCK), dtype=np.uint8)
+        joined = np.zeros((len(numbers), BLOCK), dtype=np.uint8)
         for into, number in zip(joined, numbers.tolist(), strict=True):
             block = self._block(number)
             into[: len(block)] = np.frombuffer(block, dtype=np.uint8)
-        start = np.searchsorted(numbers, offset // _BLOCK) * _BLOCK + offset % _BLOCK
+        start = np.searchsorted(numbers, offset // BLOCK) * BLOCK + offset % BLOCK
         joined.reshape(-1)[ranges(start, size)] = data  # of several bytes for one place the last one stays
         for block_bytes, number in zip(joined, numbers.tolist(), strict=True):
             self.blocks[number][:] = block_bytes.tobytes()
 
     def truncate(self, size: int) -> None:
         if size < self.size:
-            for number in [n for n in self.blocks if (n + 1) * _BLOCK > size]:
-                within = max(size - number * _BLOCK, 0)
+            for number in [n for n in self.blocks if (n + 1) * BLOCK > size]:
+                within = max(size - number * BLOCK, 0)
                 if within:
                     del self.blocks[number][within:]
                 else:
@@ -257,28 +257,28 @@ class FileReplay:
 
     def zero(self, low: int, high: int) -> None:
         """Turn a range into zeros; what holds no data is zeros already."""
-        for number in self._with_data(low, high):
-            start = number * _BLOCK
+        for number in self.with_data(low, high):
+            start = number * BLOCK
             block = self._block(number)
             within, end = max(low - start, 0), min(high - start, len(block))
             if within < end:
                 block[within:end] = bytes(end - within)
 
-    def _with_data(self, low: int, high: int) -> list[int]:
+    def with_data(self, low: int, high: int) -> list[int]:
         """The blocks of a range that may hold other bytes than zeros."""
-        wanted = range(low // _BLOCK, -(-high // _BLOCK))
+        wanted = range(low // BLOCK, -(-high // BLOCK))
         fewer, others = (wanted, self.blocks) if len(wanted) < len(self.blocks) else (self.blocks, wanted)
         numbers = {number for number in fewer if number in others}
         for start, end in self.first.extents() if low < self.kept else ():
             start, end = max(start, low), min(end, high, self.kept)
-            numbers.update(range(start // _BLOCK, -(-end // _BLOCK)) if start < end else ())
+            numbers.update(range(start // BLOCK, -(-end // BLOCK)) if start < end else ())
         return sorted(numbers)
 
     def counted(self, low: int, high: int) -> NDArray[np.int64]:
         """(256,): how often each byte value occurs in a range; bytes that nothing wrote are zeros."""
         out = np.zeros(256, dtype=np.int64)
-        for number in self._with_data(low, high):
-            start = number * _BLOCK
+        for number in self.with_data(low, high):
+            start = number * BLOCK
             block = self.blocks[number] if number in self.blocks else self._original(number)
             out += np.bincount(np.frombuffer(block, np.uint8)[max(low - start, 0) : high - start], minlength=256)
         out[0] += max(high - low, 0) - int(out.sum())
@@ -289,21 +289,21 @@ class FileReplay:
         after = _Image(final)
         numbers = set(self.blocks)
         for image in (self.first, after):
-            numbers.update(n for low, high in image.extents() for n in range(low // _BLOCK, -(-high // _BLOCK)))
+            numbers.update(n for low, high in image.extents() for n in range(low // BLOCK, -(-high // BLOCK)))
         explained = unexplained = 0
         ranges: list[tuple[int, int]] = []
         for number in sorted(numbers):
-            low = number * _BLOCK
-            became = np.frombuffer(after.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
-            was = np.frombuffer(self.first.read(low, low + _BLOCK).ljust(_BLOCK, b"\0"), dtype=np.uint8)
+            low = number * BLOCK
+            became = np.frombuffer(after.read(low, low + BLOCK).ljust(BLOCK, b"\0"), dtype=np.uint8)
+            was = np.frombuffer(self.first.read(low, low + BLOCK).ljust(BLOCK, b"\0"), dtype=np.uint8)
             block = self.blocks.get(number)
             replayed = bytes(block) if block is not None else self._original(number)
-            said = np.frombuffer(replayed.ljust(_BLOCK, b"\0"), dtype=np.uint8)
-            if low + _BLOCK <= self.size and np.array_equal(said, became):
+            said = np.frombuffer(replayed.ljust(BLOCK, b"\0"), dtype=np.uint8)
+            if low + BLOCK <= self.size and np.array_equal(said, became):
                 explained += int(np.count_nonzero(was != became))
                 continue
             # bytes beyond the end of the replayed file are not part of it
-            said = np.where(np.arange(low, low + _BLOCK) < self.size, said, 0) if low + _BLOCK > self.size else said
+            said = np.where(np.arange(low, low + BLOCK) < self.size, said, 0) if low + BLOCK > self.size else said
             wrong = said != became
             explained += int(np.count_nonzero((was != became) & ~wrong))
             bad = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace import calls
 from crashcheck.analyzer.trace.calls import Allocate, Names
 from crashcheck.analyzer.trace.completeness import Completeness, FileCompleteness, FileReplay
 from crashcheck.analyzer.trace.reader import Inode, Trace
-from crashcheck.runtime.trace_format import NAME_KINDS, Kind
+from crashcheck.runtime.trace_format import Kind
 
-_CONTENT = (Kind.WRITE, Kind.STORE, Kind.CONTENT)
-_KINDS = np.array([*_CONTENT, Kind.TRUNCATE, Kind.ALLOCATE, *NAME_KINDS], dtype=np.uint8)
+WRITES = np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8)
+CONTENT = np.array([Kind.WRITE, Kind.STORE, Kind.CONTENT, Kind.TRUNCATE, Kind.ALLOCATE], dtype=np.uint8)
 
 
 def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileReplay], dict[int, str]]:
@@ -27,27 +29,41 @@ def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileRep
         for inode in trace.inodes.values()
         if inode.is_symlink and inode.existed
     }
-    events = trace.events
-    for index in np.flatnonzero(np.isin(events["kind"], _KINDS)).tolist():
-        event = events[index]
-        kind, inode = int(event["kind"]), int(event["file"])
-        if kind in NAME_KINDS:
-            change = calls.name_event(trace, index)
-            names.apply(change)
-            if isinstance(change, calls.Symlink):
-                targets[change.inode] = change.target
-            continue
-        content, offset = contents[inode], int(event["offset"])
+    for change in calls.name_events(trace):
+        names.apply(change)
+        if isinstance(change, calls.Symlink):
+            targets[change.inode] = change.target
+    for file, rows in by_file(trace, np.flatnonzero(np.isin(trace.events["kind"], CONTENT))):
+        replay_file(trace, contents[file], rows)
+    return names.paths(), contents, targets
+
+
+def by_file(trace: Trace, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Some events, by their file."""
+    files = trace.events["file"][rows].astype(np.int64)
+    order = np.argsort(files, kind="stable")
+    for mine in np.split(rows[order], np.flatnonzero(np.diff(files[order])) + 1) if len(rows) else ():
+        yield int(trace.events["file"][mine[0]]), mine
+
+
+def replay_file(trace: Trace, content: FileReplay, rows: NDArray[np.int64]) -> None:
+    """Take the events of one file, in order; writes that follow one another all at once."""
+    kinds = trace.events["kind"][rows]
+    written = np.isin(kinds, WRITES)
+    alone = ~written | np.concatenate([[True], ~written[:-1]])
+    for some in np.split(rows, np.flatnonzero(alone)[1:]):
+        event = trace.events[some[0]]
+        kind, offset = int(event["kind"]), int(event["offset"])
         if kind == Kind.TRUNCATE:
             content.truncate(offset)
         elif kind == Kind.ALLOCATE:
             _allocate(content, offset, int(event["payload"]), int(event["aux"]))
-        else:
-            data = trace.data(index)
+        elif kind == Kind.CONTENT:
+            data = trace.data(int(some[0]))
             content.write(offset, data)
-            if kind == Kind.WRITE and data:
-                content.size = max(content.size, offset + len(data))
-    return names.paths(), contents, targets
+            content.size = max(content.size, offset + len(data))
+        else:
+            content.write_all(trace, some)
 
 
 def _target(link: Path) -> str:

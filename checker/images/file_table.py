@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
+from crashcheck.checker.images.piecewise import Changes, exists_after
 from crashcheck.checker.images.words import MASK, entries_of, term
 from crashcheck.checker.states.space import CrashState, StateSpace
 
@@ -76,8 +78,9 @@ class FileTable:
         self.graph = graph
         self.number = number
         self.watched = graph.trace.files[number]
-        mine = graph.file == number
-        self.data: Ints = np.flatnonzero(mine & (graph.kind == DATA))
+        mine = graph.pieces_of(number)
+        kinds = graph.kind[mine]
+        self.data: Ints = mine[kinds == DATA]
         self.issued = graph.event[self.data]
         self.ends = graph.offset[self.data] + graph.size[self.data]
         self.farthest = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(self.ends)])
@@ -86,10 +89,12 @@ class FileTable:
         self.durable_at = graph.durable_from[finite]
         zero = np.zeros(1, dtype=np.uint64)
         self.durable_sums = [np.concatenate([zero, np.cumsum(lane[finite])]) for lane in sums.piece]
-        self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
+        self.steps: Ints = mine[kinds == SIZE]
+        self._sizes = Changes(graph, self.steps)
         zero = np.zeros(1, dtype=np.uint64)
         self.issued_sums = [np.concatenate([zero, np.cumsum(lane[self.data])]) for lane in sums.piece]
-        self.names: Ints = np.flatnonzero(mine & (graph.kind == EXISTS))
+        self.names: Ints = mine[kinds == EXISTS]
+        self._names = Changes(graph, self.names)
         shrinks = self.steps[graph.offset[self.steps] < graph.old_size[self.steps]]
         self.shrinks = shrinks.tolist()
         # words from this one on may be cut off by a step in the middle of the trace
@@ -100,26 +105,38 @@ class FileTable:
     def durable(self, event: int) -> Row:
         """What is durable at an event, if nothing of it is hidden."""
         at = int(np.searchsorted(self.durable_at, event, side="right"))
-        steps = self.steps[self.graph.durable_from[self.steps] <= event]
-        size = int(self.graph.offset[steps[-1]]) if len(steps) else self.watched.first_size
-        exists = self._exists_after(self.names[self.graph.durable_from[self.names] <= event])
+        size, exists = self._size_after(self._sizes.durable(event)), self._exists_after(self._names.durable(event))
         low, high = (int(lane[at]) for lane in self.durable_sums)
         return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
     def full(self, event: int) -> Row:
         """What was issued before an event, if nothing of it is hidden."""
         at = int(np.searchsorted(self.issued, event, side="left"))
-        last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
-        size = int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
-        exists = self._exists_after(self.names[self.graph.event[self.names] < event])
+        size, exists = self._size_after(self._sizes.issued(event)), self._exists_after(self._names.issued(event))
         low, high = (int(lane[at]) for lane in self.issued_sums)
         return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
-    def _exists_after(self, names: Ints) -> bool:
-        """Whether the file exists after these changes: it went away where there was something before."""
-        return (
-            int(self.graph.old_size[names[-1]]) <= 0 if len(names) else self.watched.existed or self.graph.family.names
-        )
+    def versions(self) -> tuple[Ints, list[Row]]:
+        """The events that change the file, and its row after each of them where all that was issued has persisted.
+
+        Of a file that is never cut.
+        """
+        event = unique(np.concatenate([self.issued, self.graph.event[self.steps]]))
+        at = np.searchsorted(self.issued, event, side="right")
+        steps = np.searchsorted(self.graph.event[self.steps], event, side="right")
+        sizes = np.concatenate([[self.watched.first_size], self.graph.offset[self.steps]])[steps]
+        low, high = (lane[at].tolist() for lane in self.issued_sums)
+        return event, [Row(True, *row) for row in zip(sizes.tolist(), low, high, strict=True)]
+
+    def _size_after(self, step: int) -> int:
+        """The file's size after a size step, or at first (-1)."""
+        return self.watched.first_size if step < 0 else int(self.graph.offset[step])
+
+    def _exists_after(self, change: int) -> bool:
+        """Whether the file exists after a change of that, or at first (-1)."""
+        if change < 0:
+            return self.watched.existed or self.graph.family.names
+        return exists_after(self.graph, change)
 
     def exact(self, state: CrashState, kept: list[int]) -> Row:
         """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
@@ -162,15 +179,14 @@ class FileTable:
         event = int(self.space.points.event[state.point])
         wholes = [graph.whole(id_)[0] for id_ in kept]
         names = [id_ for id_ in wholes if int(graph.kind[id_]) == EXISTS]
-        exists = int(graph.old_size[max(names)]) <= 0 if names else row.exists
+        exists = exists_after(graph, max(names)) if names else row.exists
         if not exists:
             return Row(False, 0, 0, 0)
         size = row.size
         steps = [id_ for id_, whole in zip(kept, wholes, strict=True) if int(graph.kind[whole]) == SIZE]
         if steps:
-            durable = self.steps[graph.durable_from[self.steps] <= event]
             last = max(steps, key=lambda id_: graph.whole(id_)[0])
-            if not len(durable) or graph.whole(last)[0] > int(durable[-1]):
+            if graph.whole(last)[0] > self._sizes.durable(event):
                 size = graph.size_after(last)
         if not size:
             return Row(True, 0, 0, 0)

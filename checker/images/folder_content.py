@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
@@ -23,6 +24,7 @@ from crashcheck.checker.images.file_table import Row
 from crashcheck.checker.images.fingerprint import packed
 from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
+from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states.space import CrashState, StateSpace
 
@@ -208,26 +210,36 @@ class FolderContent(Content):
             return packed(row)
         known = self._hashes.get((inode, row))
         if known is None:
-            known = self._hashes[inode, row] = hashlib.blake2b(self.bytes_of(state, inode), digest_size=16).digest()
+            known = self._hashes[inode, row] = self.bytes_of(state, inode).digest()
         return known
 
     def key_issued(self, inode: int, event: int) -> bytes:
         """The same where everything issued before an event has persisted."""
         if not self._files[inode].ever_cut:
             return packed(self._prints().files[self._prints().place[inode]].full(event))
-        return hashlib.blake2b(self.bytes_issued(event, inode), digest_size=16).digest()
+        return self.bytes_issued(event, inode).digest()
 
-    def bytes_of(self, state: CrashState, inode: int) -> bytes:
+    def versions(self, inode: int) -> tuple[Ints, list[bytes]]:
+        """The events that change a file, and its `key_issued` after each of them."""
+        if not self._files[inode].ever_cut:
+            event, rows = self._prints().files[self._prints().place[inode]].versions()
+            return event, list(map(packed, rows))
+        pieces = self.graph.pieces_of(inode)
+        event = unique(self.graph.event[pieces[self.graph.kind[pieces] != NAME]])
+        return event, [self.key_issued(inode, at + 1) for at in event.tolist()]
+
+    def bytes_of(self, state: CrashState, inode: int) -> SparseBytes:
         """The content of a file in a state."""
         if self._latest is None or self._latest[0] != state:
             self._latest = state, np.array(self.space.persisted(state), dtype=np.int64)
         event = int(self.space.points.event[state.point])
-        return _applied(self._whole(event, self._latest[1])(inode))
+        return SparseBytes(self._whole(event, self._latest[1])(inode))
 
-    def bytes_issued(self, event: int, inode: int) -> bytes:
+    def bytes_issued(self, event: int, inode: int) -> SparseBytes:
         """The content of a file where everything issued before an event has persisted."""
-        last = int(np.searchsorted(self.graph.event, event))
-        return _applied(self._whole(-1, np.arange(last))(inode))
+        pieces = self.graph.pieces_of(inode)
+        issued = pieces[: int(self.graph.event[pieces].searchsorted(event))]
+        return SparseBytes(self._whole(-1, issued)(inode))
 
     # -- what is equal
 
@@ -292,17 +304,6 @@ def _paths(graph: PersistenceGraph, changes: tuple[int, ...]) -> Paths:
             else:
                 entries[slot] = inode
     return Names(entries).paths()
-
-
-def _applied(patches: list[FilePatch]) -> bytes:
-    """What patches from nothing make of one file."""
-    data = bytearray()
-    for patch in patches:
-        del data[patch.size :]
-        data.extend(bytes(patch.size - len(data)))
-        for low, written in patch.writes:
-            data[low : low + len(written)] = written
-    return bytes(data)
 
 
 def content_of(space: StateSpace, first: Path | None) -> Content:

@@ -206,6 +206,26 @@ def exists_after(graph: PersistenceGraph, piece: int) -> bool:
     return int(graph.old_size[piece]) <= 0
 
 
+class Changes:
+    """The changes of one size or existence, in program order, and the last of them at any event."""
+
+    def __init__(self, graph: PersistenceGraph, pieces: Ints) -> None:
+        self._pieces = pieces
+        self._event = graph.event[pieces]
+        # of each, from when on it or a later one is durable: ascending
+        self._durable_from = np.minimum.accumulate(graph.durable_from[pieces][::-1])[::-1]
+
+    def durable(self, event: int) -> int:
+        """The last one that is durable at an event, -1 if none."""
+        last = int(self._durable_from.searchsorted(event, side="right"))
+        return int(self._pieces[last - 1]) if last else -1
+
+    def issued(self, event: int) -> int:
+        """The last one that was issued before an event, -1 if none."""
+        last = int(self._event.searchsorted(event, side="left"))
+        return int(self._pieces[last - 1]) if last else -1
+
+
 class File:
     """One file's size, existence and durable data at any event."""
 
@@ -215,28 +235,27 @@ class File:
         self.watched = graph.trace.files[number]
         self.path = self.watched.path
         self.existed = self.watched.existed or graph.family.names  # an inode is there, whatever its names are
-        mine = graph.file == number
-        self.steps: Ints = np.flatnonzero(mine & (graph.kind == SIZE))
-        self.step_durable = _latest(graph.durable_from[self.steps])
-        self.names: Ints = np.flatnonzero(mine & (graph.kind == EXISTS))
-        self.name_durable = _latest(graph.durable_from[self.names])
-        self._data: Ints | None = None
+        mine = graph.pieces_of(number)
+        kinds = graph.kind[mine]
+        self.steps: Ints = mine[kinds == SIZE]
+        self._sizes = Changes(graph, self.steps)
+        self._names = Changes(graph, mine[kinds == EXISTS])
+        self.all_data: Ints = mine[kinds == DATA]  # every data piece of the file
         # a file that goes away is cut first, even an empty one
         self.ever_cut = bool((graph.offset[self.steps] < graph.old_size[self.steps]).any())
 
     def exists(self, event: int) -> bool:
-        last = int(np.searchsorted(self.name_durable, event, side="right"))
-        return exists_after(self.graph, int(self.names[last - 1])) if last else self.existed
+        last = self._names.durable(event)
+        return self.existed if last < 0 else exists_after(self.graph, last)
 
     def exists_issued(self, event: int) -> bool:
         """Whether it exists after every change of names issued before `event`."""
-        last = int(np.searchsorted(self.graph.event[self.names], event, side="left"))
-        return exists_after(self.graph, int(self.names[last - 1])) if last else self.existed
+        last = self._names.issued(event)
+        return self.existed if last < 0 else exists_after(self.graph, last)
 
     def last_step(self, event: int) -> int:
         """The last durable size step, -1 if none."""
-        last = int(np.searchsorted(self.step_durable, event, side="right"))
-        return int(self.steps[last - 1]) if last else -1
+        return self._sizes.durable(event)
 
     def size(self, event: int) -> int:
         last = self.last_step(event)
@@ -244,8 +263,8 @@ class File:
 
     def size_issued(self, event: int) -> int:
         """The size after every step issued before `event`."""
-        last = int(np.searchsorted(self.graph.event[self.steps], event, side="left"))
-        return int(self.graph.offset[self.steps[last - 1]]) if last else self.watched.first_size
+        last = self._sizes.issued(event)
+        return self.watched.first_size if last < 0 else int(self.graph.offset[last])
 
     def shape(self, event: int) -> Shape:
         """Its size and existence after everything issued before `event`."""
@@ -278,13 +297,6 @@ class File:
         shrinks = durable[self.graph.offset[durable] < self.graph.old_size[durable]]
         return [(int(id_), int(self.graph.offset[id_])) for id_ in shrinks]
 
-    @property
-    def all_data(self) -> Ints:
-        """Every data piece of the file."""
-        if self._data is None:
-            self._data = np.flatnonzero((self.graph.file == self.number) & (self.graph.kind == DATA))
-        return self._data
-
     def durable_data(self, event: int, floor: int) -> Ints:
         """Durable data pieces that reach beyond `floor`."""
         ids, graph = self.all_data, self.graph
@@ -294,8 +306,3 @@ class File:
         """Data pieces issued before `event` that reach beyond `floor`."""
         ids, graph = self.all_data, self.graph
         return ids[(graph.event[ids] < event) & (graph.offset[ids] + graph.size[ids] > floor)]
-
-
-def _latest(durable_from: Ints) -> Ints:
-    """For each change of a granule in order, from when on it or a later one is durable: ascending."""
-    return np.minimum.accumulate(durable_from[::-1])[::-1]

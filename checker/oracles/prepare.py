@@ -11,6 +11,7 @@ import numpy as np
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument.operations import PAIR, found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
+from crashcheck.checker.budget import Counting
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.acknowledged import never_acknowledged
 from crashcheck.checker.oracles.executor import Executor
@@ -82,10 +83,13 @@ def copy_operations(config: Config, work: Path) -> Path | None:
     return kept
 
 
-def choose_oracle(config: Config, subject: Subject, recorded: Path) -> Oracle:
-    """The oracle that [check] names. `recorded`: the recording's folder. Raises CrashcheckError operations-mismatch."""
+def choose_oracle(config: Config, subject: Subject, recorded: Path, reading: Counting | None = None) -> Oracle:
+    """The oracle that [check] names. `recorded`: the recording's folder; `reading`: how far going through it is.
+
+    Raises CrashcheckError operations-mismatch, and what `reading` raises.
+    """
     if config.check.oracle == SnapshotOracle.name:
-        return SnapshotOracle(subject)
+        return SnapshotOracle(subject, reading=reading or Counting())
     if not compares_outputs(config):
         return ExitStatus()
     operations = Operations.of((recorded / OPERATIONS).read_bytes())

@@ -19,21 +19,25 @@ others that it syncs, none.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
-from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.analyzer.trace.calls import Exchange, Link, Rename, name_events
+from crashcheck.checker.budget import Counting
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
+from crashcheck.checker.images.sparse_bytes import SparseBytes
+from crashcheck.checker.oracles.open_files import OpenFiles
 from crashcheck.checker.oracles.versions import Removal, Span, Versions, in_logs, share
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
@@ -68,7 +72,8 @@ class SnapshotOracle:
 
     name = "snapshot"
 
-    def __init__(self, subject: Subject, least_distance: int = LEAST_DISTANCE) -> None:
+    def __init__(self, subject: Subject, least_distance: int = LEAST_DISTANCE, reading: Counting | None = None) -> None:
+        """`reading`: how far going through the run is; what it raises ends that."""
         assert isinstance(subject.content, FolderContent)
         self._space = subject.space
         self._content = subject.content
@@ -89,9 +94,15 @@ class SnapshotOracle:
         events = self._graph.trace.events
         mapped = set(np.unique(events["file"][events["kind"] == Kind.STORE]).tolist())
         self._counted_files = frozenset(filter(self._content.is_file, self._changed - (self._never_synced & mapped)))
-        self._versions, self._history = self._read()
+        self._versions, self._history = self._read(reading or Counting())
         self._shared: dict[tuple[int, int, int], bool] = {}  # of a file, an event and a file that lost its name there
+        self._open = OpenFiles(self._graph, self._versions)
+        self._paths_history: dict[int, list[str]] = {}  # the paths in `_history` that name a file at some time
+        for path, history in self._history.items():
+            for inode in set(history.inodes):
+                self._paths_history.setdefault(inode, []).append(path)
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
+        self._in_logs: dict[tuple[bytes, ...], bool] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -124,41 +135,47 @@ class SnapshotOracle:
         written = set(np.unique(self._graph.file[self._graph.kind != NAME]).tolist())
         return frozenset(i for i in written - synced - named if self._content.is_file(i))
 
-    def _read(self) -> tuple[Versions, dict[str, _History]]:
+    def _read(self, reading: Counting) -> tuple[Versions, dict[str, _History]]:
         """The versions of each file, and of each path."""
         graph, kinds = self._graph, self._graph.trace.events["kind"]
         folder = IssuedFolder(graph, self._content.folder, self._counted_files)
-        reuse = _Reuse(graph)
+        reused = begun_again(graph)
         versions = Versions(graph, self._counted_files, folder)
-        histories = {
-            path: _History([-1], [self._key_issued(inode, 0)], [inode])
-            for path, inode in folder.paths.items()
-            if self._versioned(inode)
-        }
-        renames = np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8))
-        moments = np.flatnonzero(renames | (kinds == Kind.SYNC_END))
-        for event in np.union1d(graph.event, moments).tolist():
-            if renames[event] or kinds[event] == Kind.SYNC_END:
+        histories = _Histories(self._contents, self._key_issued)
+        for path, inode in folder.paths.items():
+            if self._versioned(inode):
+                histories.begin(path, -1, inode)
+        named = np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8))
+        synced = kinds == Kind.SYNC_END
+        empty = set(self._empty_again())
+        stops = np.union1d(np.flatnonzero(named | synced), np.array([*reused, *empty], dtype=np.int64))
+        for event in stops.tolist():
+            reading.at(event, len(kinds))
+            folder.before(event)
+            if named[event] or synced[event]:
                 versions.take(event)
-            for inode in reuse.step(event):
+            for inode in reused.get(event, ()):
                 versions.forgive(event, inode)
-            first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
-            changed = folder.step(range(first, last))
-            versions.touch(graph.file[first:last].tolist(), changed)
-            if renames[event] or self._empty_again(event):
+            changed = folder.after(event)
+            if named[event] or event in empty:
                 versions.take(event + 1)
-            changed |= {path for inode in set(graph.file[first:last].tolist()) for path in folder.names.get(inode, ())}
-            self._note(histories, folder.paths, changed, event)
+            for path in changed:
+                inode = folder.paths.get(path, REMOVED)
+                histories.end(path, event)
+                if inode == REMOVED or self._versioned(inode):
+                    histories.begin(path, event, inode)
+        folder.before(len(kinds))
         versions.take(len(kinds))
-        return versions, {path: history for path, history in histories.items() if len(history.events) > 1}
+        return versions, histories.of_several(len(kinds), reading)
 
-    def _empty_again(self, event: int) -> bool:
-        """Whether a call cuts all from a file that was there and empty at first, as a journal is."""
-        call = self._graph.trace.events[event]
-        if call["kind"] != Kind.TRUNCATE or call["offset"] != 0:
-            return False
-        inode = self._graph.trace.inodes[int(call["file"])]
-        return inode.existed and inode.first_size == 0
+    def _empty_again(self) -> Iterator[int]:
+        """The calls that cut all from a file that was there and empty at first, as a journal is."""
+        trace, changing = self._graph.trace, unique(self._graph.event)
+        rows = trace.events[changing]
+        for event in changing[(rows["kind"] == Kind.TRUNCATE) & (rows["offset"] == 0)].tolist():
+            inode = trace.inodes[int(trace.events["file"][event])]
+            if inode.existed and inode.first_size == 0:
+                yield event
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         """None: nothing is run."""
@@ -192,19 +209,25 @@ class SnapshotOracle:
     # -- atomicity
 
     def _short(self, state: CrashState, paths: Paths) -> tuple[int, int]:
-        """The file that lacks most of every version that it may have, and how many bytes."""
+        """The file that lacks most of every version that it may have, and how many bytes.
+
+        Files that are not open (open_files.py) and have the names that they had are whole.
+        """
         crash = int(self._space.points.event[state.point])
-        named = self._counted_files.intersection(paths.values())
-        removals = self._versions.removals(self._content.names_of(state), set(paths.values()))
+        there = set(paths.values())
+        removals = self._versions.removals(self._content.names_of(state), there)
         removed = max((event + 1 for event, _ in removals), default=None)
+        asked = self._open.at(crash).intersection(there)
+        if removed is not None:
+            asked |= set(self._content.paths_issued(crash).values()) - there
         worst = 0, 0
-        for inode in sorted(self._counted_files):
+        for inode in sorted(asked & self._counted_files):
             span = self._versions.span(inode, crash, removed)
-            if inode not in named and not span.joined:
+            if inode not in there and not span.joined:
                 continue
-            counts = self._counts_of(state, inode) if inode in named else np.zeros(256, dtype=np.int64)
+            counts = self._counts_of(state, inode) if inode in there else np.zeros(256, dtype=np.int64)
             distance = self._versions.distance(inode, counts, span)
-            if distance <= worst[1] or (inode in named and self._logged(state, paths, inode, span)):
+            if distance <= worst[1] or (inode in there and self._logged(state, paths, inode, span)):
                 continue
             if not self._versions.is_temporary(inode) or self._holds_removed(inode, removals):
                 worst = inode, distance
@@ -227,18 +250,28 @@ class SnapshotOracle:
     def _logged(self, state: CrashState, paths: Paths, inode: int, span: Span) -> bool:
         """Whether files that were synced hold what a file lacks of some version, as a journal or a log does."""
         crash = int(self._space.points.event[state.point])
-        synced = self._versions.synced_before(crash) - {inode}
-        logs = [self._content.bytes_of(state, other) for other in sorted(synced.intersection(paths.values()))]
+        others = self._counted_files.intersection(paths.values()) - {inode}
+        logs = [other for other in sorted(others) if self._versions.was_synced(other, crash)]
         if not logs:
             return False
-        held = self._content.bytes_of(state, inode)
-        moments = self._versions.moments(inode, span)
-        return any(in_logs(held, self._content.bytes_issued(event, inode), logs) for event in moments)
+        keys = [self._of_whom(i) + self._content.key(state, i) for i in (inode, *logs)]
+        return any(self._held_by(state, inode, event, logs, keys) for event in self._versions.moments(inode, span))
 
-    def _counted(self, inode: int, key: bytes, data: Callable[[], bytes]) -> Counts:
+    def _held_by(self, state: CrashState, inode: int, event: int, logs: list[int], keys: list[bytes]) -> bool:
+        """Whether logs hold what a file lacks of its version before an event. `keys`: of what all of these hold."""
+        asked = b"%d %d" % (inode, event), *keys
+        known = self._in_logs.get(asked)
+        if known is None:
+            if len(self._in_logs) >= _REMEMBERED:
+                self._in_logs.clear()
+            held, wanted = self._content.bytes_of(state, inode), self._content.bytes_issued(event, inode)
+            known = self._in_logs[asked] = in_logs(held, wanted, [self._content.bytes_of(state, log) for log in logs])
+        return known
+
+    def _counted(self, inode: int, key: bytes, data: Callable[[], SparseBytes]) -> Counts:
         known = self._counts.get((inode, key))
         if known is None:
-            known = np.bincount(np.frombuffer(data(), dtype=np.uint8), minlength=256).astype(np.int64)
+            known = data().counts()
             if len(self._counts) >= _REMEMBERED:
                 self._counts.clear()
             self._counts[inode, key] = known
@@ -246,19 +279,16 @@ class SnapshotOracle:
 
     # -- durability
 
-    def _note(self, histories: dict[str, _History], paths: Paths, changed: set[str], event: int) -> None:
-        """What the changed paths hold after an event."""
-        for path in changed:
-            inode = paths.get(path, REMOVED)
-            if inode == REMOVED or self._versioned(inode):
-                history = histories.setdefault(path, _History([-1], [b""], [REMOVED]))
-                history.note(event, self._key_issued(inode, event + 1) if inode != REMOVED else b"", inode)
-
     def _versioned(self, inode: int) -> bool:
         return self._content.is_file(inode) and inode not in self._skipped
 
     def _key_issued(self, inode: int, event: int) -> bytes:
         return self._of_whom(inode) + self._content.key_issued(inode, event)
+
+    def _contents(self, inode: int) -> tuple[Ints, list[bytes]]:
+        """The events that change a file, and `_key_issued` after each of them."""
+        whose, (events, keys) = self._of_whom(inode), self._content.versions(inode)
+        return events, [whose + key for key in keys]
 
     def _of_whom(self, inode: int) -> bytes:
         """Keys are equal for equal contents of files that began with the same content alone."""
@@ -272,8 +302,8 @@ class SnapshotOracle:
             return []
         moment = int(self._told[told - 1])
         out = []
-        for path, history in self._history.items():
-            inode = paths.get(path, REMOVED)
+        for path in self._changed_paths(crash, paths):
+            history, inode = self._history[path], paths.get(path, REMOVED)
             if inode != REMOVED and not self._versioned(inode):
                 continue
             key = self._of_whom(inode) + self._content.key(state, inode) if inode != REMOVED else b""
@@ -292,6 +322,14 @@ class SnapshotOracle:
                 out.append(path)
         return sorted(out)
 
+    def _changed_paths(self, crash: int, paths: Paths) -> set[str]:
+        """Paths that may hold something else than what was last issued: of another file, or of one that is pending."""
+        issued = self._content.paths_issued(crash)
+        out = {path for path, _ in paths.items() ^ issued.items()} if paths is not issued else set()
+        for inode in self._open.pending(crash):
+            out.update(self._paths_history.get(inode, ()))
+        return out & self._history.keys()
+
     def _lacks(self, state: CrashState, inode: int, key: bytes, history: _History, which: int) -> bool:
         """Whether a file in a state lacks bytes of a version of a path."""
         pair = key, history.keys[which]
@@ -300,8 +338,8 @@ class SnapshotOracle:
             if len(self._lacking) >= _REMEMBERED:
                 self._lacking.clear()
             wanted = self._content.bytes_issued(history.events[which] + 1, history.inodes[which])
-            held = self._content.bytes_of(state, inode) if inode != REMOVED else b""
-            known = self._lacking[pair] = lacks(held, wanted)
+            held = self._content.bytes_of(state, inode) if inode != REMOVED else SparseBytes()
+            known = self._lacking[pair] = held.lacks(wanted)
         return known
 
     def _moved(self, state: CrashState, paths: Paths, path: str, moment: int) -> bool:
@@ -323,44 +361,85 @@ class SnapshotOracle:
         return False
 
 
-class _Reuse:
-    """Steps through a run: which files are changed again after another one, written since they were synced, was synced.
+class _Histories:
+    """The histories of all paths, which are told apart by when a path is a name of which file."""
+
+    def __init__(
+        self, versions: Callable[[int], tuple[Ints, list[bytes]]], key_issued: Callable[[int, int], bytes]
+    ) -> None:
+        """`versions`: the events that change a file, and its key after each of them."""
+        self._versions = lru_cache(maxsize=1)(versions)  # the names of one file follow one another at the end
+        self._key_issued = key_issued
+        self._of: dict[str, _History] = {}
+        self._begun: dict[str, tuple[int, int]] = {}  # of each path: since which event it is a name of which file
+
+    def begin(self, path: str, event: int, inode: int) -> None:
+        """From an event on a path is a name of a file, or of none."""
+        key = self._key_issued(inode, event + 1) if inode != REMOVED else b""
+        if event < 0:
+            self._of[path] = _History([event], [key], [inode])
+        else:
+            self._of.setdefault(path, _History([-1], [b""], [REMOVED])).note(event, key, inode)
+        if inode != REMOVED:
+            self._begun[path] = event, inode
+
+    def end(self, path: str, event: int) -> None:
+        """Before an event it is no longer: take what the file held until then."""
+        if path not in self._begun:
+            return
+        begun, inode = self._begun.pop(path)
+        events, keys = self._versions(inode)
+        low, high = np.searchsorted(events, [begun + 1, event]).tolist()
+        for at, key in zip(events[low:high].tolist(), keys[low:high], strict=True):
+            self._of[path].note(at, key, inode)
+
+    def of_several(self, end: int, reading: Counting) -> dict[str, _History]:
+        """The histories of paths that held several contents."""
+        for number, path in enumerate(sorted(self._begun, key=lambda path: self._begun[path][1])):
+            reading.at(number, end)
+            self.end(path, end)
+        return {path: history for path, history in self._of.items() if len(history.events) > 1}
+
+
+def begun_again(graph: PersistenceGraph) -> dict[int, list[int]]:
+    """By event, the files that it changes again after another one, written since they were synced, was synced.
 
     So a log is used: written and synced, what it protects written and synced, then cut off or overwritten.
     """
-
-    def __init__(self, graph: PersistenceGraph) -> None:
-        self._graph = graph
-        self._syncs = {sync.end: sync for sync in find_syncs(graph.trace) if not sync.failed and sync.file}
-        self._written: dict[int, int] = {}  # the last update of each file
-        self._synced: dict[int, int] = {}  # the last sync of each file of which all was synced
-        self._elsewhere = (-1, -1, 0)  # the last sync: when what it covers was last written, when it ended, its file
-
-    def step(self, event: int) -> list[int]:
-        """The files that this event begins to use again."""
-        graph, out = self._graph, []
-        if event in self._syncs:
-            sync = self._syncs[event]
-            self._elsewhere = self._written.get(sync.file, -1), event, sync.file
-            if self._elsewhere[0] < sync.begin:
-                self._synced[sync.file] = event
-        first, last = np.searchsorted(graph.event, [event, event + 1]).tolist()
-        for row in range(first, last):
-            inode = int(graph.file[row])
-            if graph.kind[row] == NAME:
-                continue
-            written, _, other = self._elsewhere
-            if inode != other and -1 < self._synced.pop(inode, event) < written:
-                out.append(inode)
-            self._written[inode] = event
-        return out
+    syncs = sorted((s for s in find_syncs(graph.trace) if not s.failed and s.file), key=lambda sync: sync.end)
+    ends = np.array([sync.end for sync in syncs], dtype=np.int64)
+    written = [_last_change(graph, sync.file, sync.end) for sync in syncs]
+    whole: dict[tuple[int, int], int] = {}  # of each file and its next change: the last sync before it, of all of it
+    for sync, last in zip(syncs, written, strict=True):
+        if last < sync.begin:
+            whole[sync.file, _next_change(graph, sync.file, sync.end)] = sync.end
+    out: dict[int, list[int]] = {}
+    for (file, event), end in whole.items():
+        latest = int(np.searchsorted(ends, event, side="right")) - 1  # the last sync until then
+        if event >= 0 and syncs[latest].file != file and end < written[latest]:
+            out.setdefault(event, []).append(file)
+    return out
 
 
-def lacks(held: bytes, wanted: bytes) -> bool:
-    """Whether a byte of `wanted` is not at its place in `held`. Zeros are no data: a cleared range lacks nothing."""
-    here, there = np.frombuffer(held, dtype=np.uint8), np.frombuffer(wanted, dtype=np.uint8)
-    both = min(len(here), len(there))
-    return bool(there[both:].any() or ((here[:both] != there[:both]) & (there[:both] != 0)).any())
+def _changes(graph: PersistenceGraph, file: int) -> Ints:
+    """The events that change a file's content or size, ascending."""
+    pieces = graph.pieces_of(file)
+    events: Ints = graph.event[pieces[graph.kind[pieces] != NAME]]
+    return events
+
+
+def _last_change(graph: PersistenceGraph, file: int, event: int) -> int:
+    """The last one before an event, -1 if there is none."""
+    events = _changes(graph, file)
+    at = int(events.searchsorted(event))
+    return int(events[at - 1]) if at else -1
+
+
+def _next_change(graph: PersistenceGraph, file: int, event: int) -> int:
+    """The first one after an event, -1 if there is none."""
+    events = _changes(graph, file)
+    at = int(np.searchsorted(events, event, side="right"))
+    return int(events[at]) if at < len(events) else -1
 
 
 def _listed(paths: list[str]) -> str:

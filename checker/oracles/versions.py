@@ -10,7 +10,7 @@ the crash and, where it was changed since the last of them, the next one.
    a file that lost its old name in a rename and has not got the new one.
 3. What the run removes on purpose may hold anything until then. A file that the run also made, as a lock, counts with
    others (rule 2) only if it holds data of what was removed or replaced.
-4. A log that is used again (rule in snapshot.py's `_Reuse`) may lose what it held.
+4. A log that is used again (`begun_again` in snapshot.py) may lose what it held.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.arrays import unique
+from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
-from crashcheck.analyzer.persistence.pieces import NAME
-from crashcheck.analyzer.persistence.sync_intervals import find_syncs
+from crashcheck.analyzer.persistence.pieces import NAME, Ints
+from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
 from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
+from crashcheck.checker.images.sparse_bytes import SparseBytes
 
 _CHUNK = 64  # bytes that a log holds in one piece
 _TRIED = 64  # pieces of a file, spread evenly, so that large files take seconds at most
@@ -52,30 +54,30 @@ class Versions:
         self._folder = folder
         self._events: dict[int, list[int]] = {inode: [] for inode in counted}
         self._rows: dict[int, list[tuple[Counts, bool]]] = {inode: [] for inode in counted}
-        self._touched = set(counted)
-        self._paths = dict(folder.paths)
-        written = graph.kind != NAME
-        order = np.argsort(graph.file[written], kind="stable")
-        files, first = np.unique(graph.file[written][order], return_index=True)
-        events = np.split(graph.event[written][order], first)[1:]
-        self._changes = dict(zip(files.tolist(), events, strict=True))  # events that change each file's content
-        self._written = {inode: int(events[0]) for inode, events in self._changes.items()}
-        self._syncs = self._whole_syncs()
+        self.changes = {inode: _changes(graph, inode) for inode in counted}  # events that change each file's content
+        self._written = {inode: int(events[0]) for inode, events in self.changes.items() if len(events)}
+        self._syncs, self._syncs_of_all = self._whole_syncs()
         self._removals, self._dropped = self._find_removals()
         self.take(0)
 
-    def _whole_syncs(self) -> dict[int, list[int]]:
-        """Of each file the returns of the syncs after which nothing of it was unsynced."""
+    def _whole_syncs(self) -> tuple[dict[int, list[int]], list[SyncInterval]]:
+        """Of each file the returns of the syncs after which nothing of it was unsynced; and the syncs of all files."""
         out: dict[int, list[int]] = {inode: [] for inode in self._events}
+        of_all = []
         for sync in find_syncs(self._graph.trace):
             if sync.failed or sync.low or sync.high >= 0 or sync.folder:
                 continue
-            for inode in [sync.file] if sync.file else list(out):
-                changes = self._changes.get(inode)
-                before = int(np.searchsorted(changes, sync.end)) if changes is not None else 0
-                if inode in out and changes is not None and before and changes[before - 1] < sync.begin:
-                    out[inode].append(sync.end)
-        return out
+            if not sync.file:
+                of_all.append(sync)
+            elif sync.file in out and self._covers(sync, sync.file):
+                out[sync.file].append(sync.end)
+        return out, of_all
+
+    def _covers(self, sync: SyncInterval, inode: int) -> bool:
+        """Whether a file was written before a sync returned, and all of that before it began."""
+        changes = self.changes[inode]
+        at = int(changes.searchsorted(sync.end))
+        return at > 0 and int(changes[at - 1]) < sync.begin
 
     def _find_removals(self) -> tuple[dict[int, list[Removal]], set[int]]:
         """Pieces of names that remove or replace data: (event, file); and the files that the run removes on purpose."""
@@ -105,34 +107,44 @@ class Versions:
 
     # -- while the run is gone through
 
-    def touch(self, inodes: Iterable[int], paths: Iterable[str]) -> None:
-        """These files were changed, and what these paths name."""
-        self._touched.update(inodes)
-        for path in paths:
-            self._touched.add(self._paths.pop(path, REMOVED))
-            if path in self._folder.paths:
-                self._paths[path] = self._folder.paths[path]
-                self._touched.add(self._paths[path])
-
     def take(self, event: int) -> None:
         """What files hold before an event are versions."""
-        for inode in self._touched & self._events.keys():
+        for inode in self._folder.changed & self._events.keys():
             self._events[inode].append(event)
-            self._rows[inode].append((self._folder.counts_of(inode).copy(), bool(self._folder.names.get(inode))))
-        self._touched.clear()
+            counts, named = self._folder.counts_of(inode), bool(self._folder.names.get(inode))
+            rows = self._rows[inode]
+            if rows and np.array_equal(rows[-1][0], counts):
+                rows.append((rows[-1][0], named))
+            else:
+                rows.append((counts.astype(np.min_scalar_type(int(counts.max()))), named))
+        self._folder.changed.clear()
 
     def forgive(self, event: int, inode: int) -> None:
         """A log is used again: it may be empty."""
         if inode in self._events:
             self._events[inode].append(event + 1)
-            self._rows[inode].append((np.zeros(256, dtype=np.int64), True))
-            self._touched.add(inode)
+            self._rows[inode].append((np.zeros(256, dtype=np.uint8), True))
+            self._folder.changed.add(inode)
 
     # -- of crash states
 
-    def synced_before(self, event: int) -> set[int]:
-        """The files of which all was synced once."""
-        return {inode for inode, syncs in self._syncs.items() if syncs and syncs[0] < event}
+    def was_synced(self, inode: int, crash: int) -> bool:
+        """Whether all of a file was synced once before a crash."""
+        return bool(self._last_sync(inode, crash))
+
+    def _last_sync(self, inode: int, crash: int) -> int:
+        """The return of the last sync before a crash after which nothing of a file was unsynced; 0 if there is none."""
+        syncs = self._syncs[inode]
+        at = bisect_left(syncs, crash)
+        last = syncs[at - 1] if at else 0
+        until = bisect_left(self._syncs_of_all, crash, key=lambda sync: sync.end)
+        for place in range(until - 1, -1, -1):
+            sync = self._syncs_of_all[place]
+            if sync.end < last:
+                break
+            if self._covers(sync, inode):
+                return sync.end
+        return last
 
     def removals(self, pieces: Iterable[int], named: Collection[int]) -> list[Removal]:
         """The removals and replacements of data among the changes of names of a state."""
@@ -143,17 +155,20 @@ class Versions:
         """Whether the run makes a file and removes it."""
         return inode in self._dropped and not self._graph.trace.inodes[inode].existed
 
+    def named_after(self, inode: int) -> tuple[Ints, Ints]:
+        """The events that change a file's content, and of each the event before which it had a version with a name."""
+        named = [event for event, (_, named) in zip(self._events[inode], self._rows[inode], strict=True) if named]
+        ends = np.array([*named, NEVER], dtype=np.int64)
+        return self.changes[inode], ends[ends.searchsorted(self.changes[inode], side="right")]
+
     def span(self, inode: int, crash: int, removed: int | None) -> Span:
         """The versions that count at a crash, in a state whose last removal is this one."""
-        syncs, events = self._syncs[inode], self._events[inode]
-        at = bisect_left(syncs, crash)
-        since = syncs[at - 1] if at else 0
+        events, since = self._events[inode], self._last_sync(inode, crash)
         joined = removed is not None and removed >= since and self._written.get(inode, removed) < removed - 1
         low = max(bisect_right(events, removed if joined and removed is not None else since) - 1, 0)
         high = bisect_right(events, crash)
-        changes = self._changes.get(inode)
-        if changes is not None and high:
-            first, last = np.searchsorted(changes, [events[high - 1], crash])
+        if high:
+            first, last = self.changes[inode].searchsorted([events[high - 1], crash])
             high += int(first < last)
         return Span(low, max(high, low + 1), joined)
 
@@ -163,8 +178,13 @@ class Versions:
         may_be_empty = inode in self._dropped or (file.existed and file.first_size == 0)
         if inode not in self._written or (may_be_empty and not span.joined):
             return 0
-        rows = [row for row, named in self._rows[inode][span.low : span.high] if named or span.joined]
-        return min((int(np.maximum(row - counts, 0).sum()) for row in rows), default=0)
+        rows, least = self._rows[inode], -1
+        for place in range(span.low, min(span.high, len(rows))):
+            row, named = rows[place]
+            if named or span.joined:
+                missing = int(np.maximum(row.astype(np.int64) - counts, 0).sum())
+                least = missing if least < 0 else min(least, missing)
+        return max(least, 0)
 
     def moments(self, inode: int, span: Span) -> Iterator[int]:
         """The events before which its versions that count were taken."""
@@ -174,23 +194,47 @@ class Versions:
                 yield event
 
 
-def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:
+def _changes(graph: PersistenceGraph, inode: int) -> Ints:
+    """The events that change a file's content or size, ascending."""
+    pieces = graph.pieces_of(inode)
+    return unique(graph.event[pieces[graph.kind[pieces] != NAME]])
+
+
+def in_logs(held: SparseBytes, wanted: SparseBytes, logs: list[SparseBytes]) -> bool:
     """Whether what a file lacks is in some log, in pieces of some length; few bytes would be in most files.
 
     Of a file that is shorter the log has to be a copy.
     """
-    if len(wanted) < _CHUNK:
-        return wanted in logs
-    for at in range(0, len(wanted), _CHUNK):
-        low = min(at, len(wanted) - _CHUNK)
-        chunk = wanted[low : low + _CHUNK]
-        if held[low : low + _CHUNK] != chunk and chunk.strip(b"\0") and not any(chunk in log for log in logs):
+    if wanted.size < _CHUNK:
+        return any(log.size == wanted.size and log.digest() == wanted.digest() for log in logs)
+    searched = [_Searched(log) for log in logs]
+    for low, chunk in wanted.pieces(_CHUNK):
+        if held.read(low, low + _CHUNK) != chunk and not any(log.has(chunk) for log in searched):
             return False
     return True
 
 
-def share(data: bytes, other: bytes) -> bool:
+def share(data: SparseBytes, other: SparseBytes) -> bool:
     """Whether some piece of the data, or all of few bytes, is in another file; of many pieces some are tried."""
-    step = max(_CHUNK, len(data) // _TRIED)
-    chunks = (data[low : low + _CHUNK] for low in range(0, len(data), step))
-    return any(chunk in other for chunk in chunks if chunk.strip(b"\0"))
+    step = max(_CHUNK, data.size // _TRIED)
+    chunks = (data.read(low, low + _CHUNK) for low in range(0, data.size, step))
+    searched = _Searched(other)
+    return any(searched.has(chunk) for chunk in chunks if chunk.strip(b"\0"))
+
+
+class _Searched:
+    """The bytes of a log, in which pieces are looked for from where the last one was: most follow one another."""
+
+    def __init__(self, log: SparseBytes) -> None:
+        self._runs = list(log.runs(_CHUNK))
+        self._at = 0, 0  # a run, and a place in it
+
+    def has(self, chunk: bytes) -> bool:
+        number, at = self._at
+        for place in [*range(number, len(self._runs)), *range(number + 1)]:
+            found = self._runs[place].find(chunk, at)
+            if found >= 0:
+                self._at = place, found + _CHUNK
+                return True
+            at = 0
+        return False

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
+from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.states.counting import count_states
+from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import Kind as Event
 
 MODEL = "no crash"
+_COUNT_S = 1.0  # for counting feasible states
 
 
-def nothing_checked(subject: Subject) -> SearchResult:
+def nothing_checked(subject: Subject, why: StopReason) -> SearchResult:
     """A search that ended before its first crash state."""
-    feasible = count_states(subject.space)
+    count = StateCount(subject.space)
+    with suppress(OutOfTime):
+        count.advance(for_seconds(_COUNT_S))
+    feasible = count.feasible()
     return SearchResult(
-        stop_reason=StopReason.REOPEN,
+        stop_reason=why,
         states=StateCounts(feasible.value, feasible.exact, feasible.note, 0, 0, 0, 0, 0, 0),
         findings=(),
         uncertain=(),

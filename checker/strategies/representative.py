@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +18,8 @@ from crashcheck.checker.states.space import CrashState
 class _Moment:
     """One crash point of a behaviour: which of its pieces are pending, and what they need.
 
-    Sets of pieces are bitmasks over the pending pieces of the granules that hold some of the behaviour's. They are made
-    when they are first needed: thousands of pieces may be pending, and a behaviour's ends need none.
+    The order of the granules that hold some of its pieces is found when it is first needed, and what a state needs is
+    looked for from its own pieces: a hundred thousand pieces may be pending, and a behaviour's ends need none.
     """
 
     def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, mine: Ids) -> None:
@@ -37,28 +37,18 @@ class _Moment:
         return self._canonical.space.in_factors_of(self._point, self.mine)
 
     @cached_property
-    def _place(self) -> dict[int, int]:
-        return {id_: at for at, id_ in enumerate(self._near)}
+    def _before(self) -> dict[int, Ids]:
+        """What each piece directly needs."""
+        return dict(zip(self._near, self._canonical.space.graph.direct_before(self._near), strict=True))
 
     @cached_property
-    def _before(self) -> list[Ids]:
-        return self._canonical.space.graph.direct_before(self._near)
-
-    @cached_property
-    def _below(self) -> list[int]:
-        below = [1 << at for at in range(len(self._near))]
-        for at, befores in enumerate(self._before):
-            for id_ in befores:
-                below[at] |= below[self._place[id_]]
-        return below
-
-    @cached_property
-    def _above(self) -> list[int]:
-        above = [1 << at for at in range(len(self._near))]
-        for at in range(len(self._near) - 1, -1, -1):
-            for id_ in self._before[at]:
-                above[self._place[id_]] |= above[at]
-        return above
+    def _after(self) -> dict[int, list[int]]:
+        """What directly needs each piece."""
+        after: dict[int, list[int]] = {id_: [] for id_ in self._near}
+        for id_, befores in self._before.items():
+            for before in befores:
+                after[before].append(id_)
+        return after
 
     @cached_property
     def granules(self) -> tuple[Ids, ...]:
@@ -69,12 +59,9 @@ class _Moment:
             factors.setdefault(factor, []).append(id_)
         return tuple(tuple(ids) for ids in factors.values())
 
-    def kept(self, ids: Iterable[int]) -> CrashState:
+    def kept(self, ids: Ids) -> CrashState:
         """What precedes the behaviour has persisted, these of its pieces and what they need, and nothing else."""
-        mask = 0
-        for id_ in ids:
-            mask |= self._below[self._place[id_]]
-        kept = self._names(mask)
+        kept = _reached(ids, self._before) if ids else set()
         newer = self._pending[bisect_left(self._pending, self._since) :]
         return self._canonical.lacking(self._point, [id_ for id_ in newer if id_ not in kept])
 
@@ -82,37 +69,35 @@ class _Moment:
     def pending(self) -> int:
         return len(self._pending)
 
-    def lost(self, ids: Iterable[int]) -> CrashState:
+    def lost(self, ids: Ids) -> CrashState:
         """Everything has persisted but these pieces and what needs them."""
-        mask = 0
-        for id_ in ids:
-            mask |= self._above[self._place[id_]]
-        return self._canonical.lacking(self._point, self._names(mask))
+        return self._canonical.lacking(self._point, _reached(ids, self._after) if ids else ())
 
     def unordered(self) -> Iterator[tuple[int, int]]:
         """Pairs of the behaviour's pieces neither of which needs the other, ascending."""
-        later = sum(1 << self._place[id_] for id_ in self.mine)
-        for one in self.mine:
-            at = self._place[one]
-            later &= ~(1 << at)
-            for other in sorted(self._names(later & ~self._above[at])):
-                yield one, other
+        for at, one in enumerate(self.mine):
+            needing = _reached((one,), self._after)
+            yield from ((one, other) for other in self.mine[at + 1 :] if other not in needing)
 
     def orders(self) -> list[Order]:
         """The persist order of the behaviour's pending pieces alone, by granule."""
         return [Order(ids, [self._needs(id_, ids) for id_ in ids]) for ids in self.granules]
 
     def _needs(self, id_: int, ids: Ids) -> Ids:
-        below = self._below[self._place[id_]]
-        return tuple(other for other in ids if other != id_ and below >> self._place[other] & 1)
+        below = _reached((id_,), self._before)
+        return tuple(other for other in ids if other != id_ and other in below)
 
-    def _names(self, mask: int) -> set[int]:
-        out = set()
-        while mask:
-            low = mask & -mask
-            out.add(self._near[low.bit_length() - 1])
-            mask ^= low
-        return out
+
+def _reached(ids: Iterable[int], steps: Mapping[int, Sequence[int]]) -> set[int]:
+    """Some pieces, and all that leads on from them."""
+    out = set(ids)
+    todo = list(out)
+    while todo:
+        for id_ in steps[todo.pop()]:
+            if id_ not in out:
+                out.add(id_)
+                todo.append(id_)
+    return out
 
 
 class Representative:

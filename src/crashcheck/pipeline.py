@@ -16,6 +16,7 @@ from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff, head_commit
 from crashcheck.checker.baseline import Known
+from crashcheck.checker.budget import Counting, Meter, OutOfTime, within
 from crashcheck.checker.findings.counterpart import Signed
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
@@ -37,7 +38,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
 from crashcheck.stages.failing_states import LastFailures, failing_states, read_failing, write_failing
-from crashcheck.stages.phases import OnProgress, TimedPhases
+from crashcheck.stages.phases import OnProgress, TimedPhases, left_of
 from crashcheck.stages.recording import (
     OnPhase,
     RecordedRun,
@@ -117,6 +118,7 @@ def run(
         recording = handed_on(config, run_folder.path) if shards else recording
         recording = record(run_folder.path) if record is not None else recording
         recording = recording or record_in(config, run_folder.path, on_phase)
+        began = time.monotonic()  # the budget's seconds
         trace = _read(config, recording, run_folder, on_phase)
         if shards:
             exchanged = exchange.of_merge(config, recording, trace, change, shards)
@@ -124,7 +126,7 @@ def run(
             exchanged = exchange.of_run(config, recording, trace, change)
         failures = LastFailures(read_failing(failing) if failing is not None else ())
         options = SearchOptions(jobs or cores(), on_progress, depth, exchanged, cluster, failures)
-        result, sources = _searched(config, recording, trace, change, options, failing)
+        result, sources = _searched(left_of(config, began), recording, trace, change, options, failing)
         seconds = time.monotonic() - started - run_folder.waited_s
         result = replace(result, seconds=seconds, trace=replace(result.trace, path=str(recording.trace)))
         policy = rules_of(config, sources, result)
@@ -156,9 +158,10 @@ def run_shard(
 
     with built(config, on_phase) as run_folder:
         recording = handed_on(config, run_folder.path)
+        began = time.monotonic()  # the budget's seconds
         trace = _read(config, recording, run_folder, on_phase)
         exchanged = exchange.of_shard(config, recording, trace, change, share)
-        config, recorded, changed = _modelled(config, recording, trace, change)
+        config, recorded, changed = _modelled(left_of(config, began), recording, trace, change)
         found, _ = search(config, recorded, changed, SearchOptions(jobs or cores(), on_progress, exchange=exchanged))
         exchange.hand_over(exchanged.noted, into)
     assert exchanged.noted is not None
@@ -177,8 +180,9 @@ def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase:
 def _modelled(
     config: Config, recording: Recording, trace: Trace, change: Diff | None
 ) -> tuple[Config, RecordedRun, ChangedCode | None]:
+    began = time.monotonic()
     recorded = read_workload(config, recording, trace)
-    config, recorded = record_check_reads_in_budget(config, recorded)
+    config, recorded = record_check_reads_in_budget(left_of(config, began), recorded)
     return config, recorded, ChangedCode(change, config.folder, recorded.facts) if change is not None else None
 
 
@@ -240,11 +244,8 @@ def search(
     except ForksDiffer as difference:
         note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
         print(f"crashcheck: {note}", file=sys.stderr, flush=True)
-        seconds = config.budget.seconds
-        left_s = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
-        rest = replace(config, budget=replace(config.budget, seconds=left_s))
         options = replace(options, exchange=options.exchange.anew())
-        found, warnings = _search(rest, recorded, changed, options, forks=False)
+        found, warnings = _search(left_of(config, began), recorded, changed, options, forks=False)
         return found, (note, *warnings)
 
 
@@ -258,14 +259,21 @@ def _search(
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """As `search`. Raises ForksDiffer."""
     subject, jobs, on_phase = recorded.subject, options.jobs, options.on_phase
-    oracle = prepare.choose_oracle(config, subject, recorded.folder)
-    budget = budget_of(config)
+    began, left = time.monotonic(), Meter(budget_of(config)).left
+    try:
+        reading = Counting(partial(options.on_progress, "reading the versions of files"), within(left))
+        oracle = prepare.choose_oracle(config, subject, recorded.folder, reading)
+    except OutOfTime:
+        why = f"the time budget ended while the versions of files were read, after {reading.text}: raise it"
+        return replace(nothing_checked(subject, StopReason.BUDGET_SECONDS), warnings=(why,)), ()
     found: SearchResult | None = None
     exploring: Search | None = None
     warnings: tuple[str, ...] = ()
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
             _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
+            config = left_of(config, began)
+            budget = budget_of(config)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
             failed_before = options.failures.states(subject)
@@ -293,7 +301,8 @@ def _search(
                 recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
                 found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
         except ReopenDifference as difference:
-            reopened = exploring.result(StopReason.REOPEN) if exploring else nothing_checked(subject)
+            why = StopReason.REOPEN
+            reopened = exploring.result(why) if exploring else nothing_checked(subject, why)
             check, operations_file = config.check.command, config.workload.operations_file
             found = stopped_by(difference, found or reopened, subject, check, operations_file)
     return found, (*oracle.notes, *warnings)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from crashcheck.checker.budget import Progress
 from crashcheck.checker.results import Phase
+from crashcheck.config import Config
 
 OnProgress = Callable[[str, Progress | None], None]
 
@@ -37,3 +39,12 @@ class TimedPhases:
         if self._phase:
             self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
         self._since = now
+
+
+def left_of(config: Config, began: float) -> Config:
+    """The configuration with the seconds that are left of its budget. `began`: when what it spent on began."""
+    seconds = config.budget.seconds
+    if seconds is None:
+        return config
+    left_s = max(0.0, seconds - (time.monotonic() - began))
+    return replace(config, budget=replace(config.budget, seconds=left_s))

@@ -41,6 +41,7 @@ from crashcheck.runtime.record import DigestsAt, NthEvent, ProcessEnd, Recording
 from crashcheck.runtime.trace_format import Kind, Recorder
 from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree
+from crashcheck.stages.phases import left_of
 
 READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
 _MOST_UNSEEN = 8
@@ -367,8 +368,7 @@ def record_check_reads_in_budget(config: Config, run: RecordedRun) -> tuple[Conf
     started = time.monotonic()
     limit_s = min(config.check.timeout_s, seconds * READS_SHARE)
     run = record_check_reads(replace(config, check=replace(config.check, timeout_s=limit_s)), run)
-    left_s = max(0.0, seconds - (time.monotonic() - started))
-    return replace(config, budget=replace(config.budget, seconds=left_s)), run
+    return left_of(config, started), run
 
 
 def _reads_of_check(config: Config, run: RecordedRun) -> CheckReads | Unread:
