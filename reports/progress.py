@@ -70,9 +70,17 @@ class LiveProgress:
     `update` may be called as often as the caller likes: the terminal is redrawn eight times a second at most.
     """
 
-    def __init__(self, console: Console, budget: BudgetConfig, *, log_every_s: float = LOG_EVERY_S) -> None:
+    def __init__(
+        self,
+        console: Console,
+        budget: BudgetConfig,
+        *,
+        log_every_s: float = LOG_EVERY_S,
+        first_log_s: float = LOG_EVERY_S,
+    ) -> None:
         self._console = console
         self._log_every_s = log_every_s
+        self._first_log_s = min(first_log_s, log_every_s)
         self._logger: threading.Thread | None = None
         self._over = threading.Event()
         self._latest: tuple[str, Progress | None, float] = ("starting", None, 0.0)  # the last with its rate
@@ -122,7 +130,9 @@ class LiveProgress:
         self._live.update(grid)
 
     def _log(self) -> None:
-        while not self._over.wait(self._log_every_s):
+        wait_s = self._first_log_s
+        while not self._over.wait(wait_s):
+            wait_s = self._log_every_s
             phase, done, rate = self._latest
             text = log_line(phase, done, self._budget, rate, time.monotonic() - self._phase_began)
             self._console.print(text, markup=False, soft_wrap=True)

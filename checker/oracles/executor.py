@@ -42,6 +42,8 @@ class Executor:
     how many workers there are.
     """
 
+    judges = False  # whether it judges a state when its verdict is asked for: then nothing is submitted ahead
+
     def __init__(
         self,
         content: Content,

@@ -106,7 +106,7 @@ class Search:
         self._strategy = strategy
         self._exchange = exchange
         shards = 1 if exchange.share is None else exchange.share.of
-        self._ahead = max(_AHEAD * max(1, jobs) * shards, executor.workers.ahead)
+        self._ahead = 0 if executor.judges else max(_AHEAD * max(1, jobs) * shards, executor.workers.ahead)
         # changing
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed

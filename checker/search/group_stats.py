@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours import Behaviour
 from crashcheck.checker.results import GraphEdge, GraphNode, GroupRow, GroupVerdict, Location, Outcome
 from crashcheck.checker.strategies.plan import Choice, Planned
@@ -98,10 +101,8 @@ class GroupStats:
 
 
 def _sites(subject: Subject, behaviour: Behaviour) -> tuple[Location, ...]:
-    events = dict.fromkeys(int(subject.graph.event[piece]) for piece in behaviour.pieces)
-    rows = subject.trace.events
-    first = {(int(rows["site"][event]), int(rows["stack"][event])): event for event in reversed(events)}
-    places = (subject.provenance.of(event) for event in sorted(first.values()))
+    events = unique(subject.graph.event[np.array(behaviour.pieces, dtype=np.int64)])
+    places = (subject.provenance.of(event) for event in sorted(subject.trace.one_of_each_call(events)))
     return tuple(dict.fromkeys(place for place in places if place is not None))
 
 

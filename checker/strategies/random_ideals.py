@@ -18,6 +18,9 @@ from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided,
 MOST = 1 << 20  # states that are remembered so that each appears once
 _REPEATS = 100  # one after another: then nearly all have come, and the rest are listed
 _STEPS = 8  # of the random walk, for each piece of an order that is neither a chain nor layers
+_MOST_STEPS = (
+    1 << 16
+)  # of one walk: 30 ms; of an order of 300,000 pieces the whole walk would take seconds for one state
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def _walked(ids: Ids, before: Sequence[Ids], chance: random.Random) -> Ids:
     kept: set[int] = set() if chance.random() < 0.5 else set(ids)
     many, coin, bits = len(ids), chance.random, chance.getrandbits
     width = many.bit_length()
-    for _ in range(_STEPS * many):
+    for _ in range(min(_STEPS * many, _MOST_STEPS)):
         while (at := bits(width)) >= many:  # as chance.choice does, without its calls
             pass
         if coin() < 0.5:

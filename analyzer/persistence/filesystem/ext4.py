@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.filesystem.updates import Updates, covered_from, journal_syncs, updates_of
 from crashcheck.analyzer.persistence.filesystem.written_blocks import at_once
-from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
+from crashcheck.analyzer.persistence.graph import Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LOOSE_AFTER, SIZE, Ints
 from crashcheck.analyzer.trace.reader import Trace
 
@@ -58,12 +58,15 @@ def _commit(updates: Updates, durable_from: Ints, mode: NDArray[np.uint8]) -> No
     chain = np.flatnonzero((pieces.kind != DATA) & (mode == IN_ORDER))
     durable_from[chain] = np.minimum(durable_from[chain], covered_from(pieces.event[chain], journal_syncs(updates)))
     # A size that has persisted needs the journal before it; the earlier sizes of its file do not matter any more.
-    earliest, later = NEVER, dict[int, int]()
-    for row in np.flatnonzero(pieces.kind != DATA)[::-1].tolist():
-        value = int(durable_from[row])
-        if mode[row] == IN_ORDER:
-            value = min(value, earliest)
-        if pieces.kind[row] == SIZE:
-            value = later[int(pieces.file[row])] = min(value, later.get(int(pieces.file[row]), NEVER))
-        durable_from[row] = value
-        earliest = min(earliest, value)
+    rows = np.flatnonzero(pieces.kind != DATA)
+    durable_from[chain] = earliest(durable_from[rows])[np.searchsorted(rows, chain)]
+    sizes = rows[pieces.kind[rows] == SIZE]
+    sizes = sizes[np.argsort(pieces.file[sizes], kind="stable")]
+    for mine in np.split(sizes, np.flatnonzero(np.diff(pieces.file[sizes])) + 1):
+        durable_from[mine] = earliest(durable_from[mine])
+
+
+def earliest(durable_from: Ints) -> Ints:
+    """For each of some pieces, when it or a later one becomes durable."""
+    found: Ints = np.minimum.accumulate(durable_from[::-1])[::-1]
+    return found

@@ -19,11 +19,13 @@ from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
 from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
 from crashcheck.models import FAMILIES
+from crashcheck.runtime.record import Recording
 
 MOST_FILES = 2_000
 MOST_BYTES = 256 << 20
 _SCRIPT = "command.sh"
 _SECONDS = 20.0
+_FIRST_LOG_S = 1.0  # whoever waits longer sees what for
 _MODELS = tuple(name for name, family in FAMILIES.items() if family.names)
 _DESCRIPTION = (
     "Runs COMMAND in the working folder and records its system calls. Then looks for crashes after which the files "
@@ -68,6 +70,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck import pipeline
     from crashcheck.checker import policy
+    from crashcheck.reports.progress import LiveProgress, progress_console
     from crashcheck.runtime.in_place import Command, record_in_place
     from crashcheck.stages.recording import prepare_recorder
 
@@ -90,7 +93,15 @@ def main(args: argparse.Namespace) -> int:
     command = Command(words, folder if args.folder is not None else None, faults, args.io_uring)
     prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
     try:
-        ran = pipeline.run(config, jobs=jobs_of(args), record=lambda work: record_in_place(command, work))
+        live = LiveProgress(progress_console(), config.budget, first_log_s=_FIRST_LOG_S)
+        with contextlib.ExitStack() as shown:
+
+            def record(work: Path) -> Recording:
+                recording = record_in_place(command, work)
+                shown.enter_context(live)  # not before: the terminal is the command's
+                return recording
+
+            ran = pipeline.run(config, jobs=jobs_of(args), on_progress=live.update, record=record)
     except CrashcheckError as error:
         raise _of_command(error, words, folder) from error
     write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
