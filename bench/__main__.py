@@ -19,6 +19,7 @@ PARTS = (
     "instrumentation",
     "recording",
     "calls",
+    "scale",
     "states",
     "ready",
     "search",

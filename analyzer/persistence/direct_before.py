@@ -81,6 +81,8 @@ def one_by_one(graph: PersistenceGraph, rows: Ints) -> list[tuple[int, ...]] | N
 
     What `Predecessors` gives, without words and added obligations.
     """
+    if not len(rows):
+        return []
     mode, kind = graph.mode[rows], graph.kind[rows]
     layer = np.where((kind != DATA) & graph.family.journal, rows * 2, graph.layer[rows])
     order = np.argsort(graph.granule[rows], kind="stable")

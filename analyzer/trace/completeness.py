@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import ranges, unique
-from crashcheck.analyzer.trace.accesses import payloads_of
+from crashcheck.analyzer.trace.accesses import payload_of, payloads_of
 from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
 from crashcheck.runtime.sparse import extents
@@ -20,6 +20,7 @@ from crashcheck.runtime.trace_format import Kind, Recorder
 BLOCK = 1 << 16
 _AT_ONCE = 1 << 22  # bytes of writes that are replayed together
 _BLOCKS_AT_ONCE = 1024
+_FEW = 16  # so many writes are replayed faster one by one
 _UPDATES = (Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME)
 
 
@@ -213,6 +214,10 @@ class FileReplay:
     def write_all(self, trace: Trace, rows: NDArray[np.int64]) -> None:
         """Take some stores and writes to it, in their order."""
         events = trace.events[rows]
+        if len(rows) < _FEW:
+            for event in events:
+                self._write_one(event, payload_of(trace.raw, event))
+            return
         offset, size = events["offset"].astype(np.int64), events["size"].astype(np.int64)
         called = events["kind"] == Kind.WRITE
         self.size = max(self.size, int(np.where(called & (size > 0), offset + size, 0).max(initial=0)))
@@ -230,6 +235,12 @@ class FileReplay:
                     self.write(int(trace.events["offset"][row]), trace.data(row))
             at = end
 
+    def _write_one(self, event: np.void, data: bytes) -> None:
+        offset = int(event["offset"])
+        self.write(offset, data)
+        if data and event["kind"] == Kind.WRITE:
+            self.size = max(self.size, offset + len(data))
+
     def _scatter(
         self, numbers: NDArray[np.int64], offset: NDArray[np.int64], size: NDArray[np.int64], data: NDArray[np.uint8]
     ) -> None:
@@ -242,7 +253,7 @@ class FileReplay:
         start = np.searchsorted(numbers, offset // BLOCK) * BLOCK + offset % BLOCK
         joined.reshape(-1)[ranges(start, size)] = data  # of several bytes for one place the last one stays
         for block_bytes, number in zip(joined, numbers.tolist(), strict=True):
-            self.blocks[number][:] = block_bytes.tobytes()
+            self.blocks[number][:] = block_bytes.tobytes().rstrip(b"\0")  # a short file takes no whole block
 
     def truncate(self, size: int) -> None:
         if size < self.size:

@@ -26,7 +26,7 @@ int main(int count, char **words)
         if (bytes > each * 10 && ftruncate(fd, bytes) != 0)
             return fail("ftruncate");
         for (long i = 0; i < each && done < calls; i++, done++) {
-            char text[11];
+            char text[32];
             snprintf(text, sizeof text, "%09ld\n", done);
             long at = bytes > each * 10 ? bytes / each * i : i * 10;
             if (pwrite(fd, text, 10, at) != 10)

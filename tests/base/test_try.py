@@ -126,3 +126,14 @@ def test_a_command_that_fails_without_io_uring_is_shown_the_option(
     needs = "import ctypes, sys; open('f', 'w').close(); sys.exit(ctypes.CDLL(None).syscall(425, 1, bytes(256)) < 0)"
     assert main(["try", "--", sys.executable, "-c", needs]) == EXIT_FAILED
     assert "It was refused io_uring: --io-uring permits it." in capfd.readouterr().err
+
+
+def test_a_budget_ends_what_comes_before_the_search_too_and_that_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = "printf new > tmp; mv tmp f; echo ready"
+    assert main(["try", "--budget", "0.0001s", "--", "sh", "-c", command]) == EXIT_FAILED
+    printed = capfd.readouterr().out
+    assert "No verdict: none of " in printed
+    assert "the time budget ended while the versions of files were read, after " in " ".join(printed.split())

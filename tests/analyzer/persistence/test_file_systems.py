@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from crashcheck.analyzer.persistence.direct_before import Predecessors, one_by_one
 from crashcheck.analyzer.persistence.graph import STALE_BYTE, Options
+from crashcheck.analyzer.persistence.pieces import WORD_BYTES
 from crashcheck.checker.states.counting import count_states
 from crashcheck.runtime.trace_format import Kind, SyncKind
 from support.folders import Folder, Program, Recorded
@@ -277,3 +281,20 @@ def test_a_later_sync_covers_a_write_that_an_earlier_one_found_under_way(model: 
 
     run = Recorded(tmp_path, program, {"f": b"o" * 2 * B}, model)
     assert {folder["f"] for folder in run.folders(1)} == {b"n" * B + b"m" * B}
+
+
+def test_what_all_updates_need_is_what_each_needs_that_is_asked_for_by_itself(model: str, tmp_path: Path) -> None:
+    choose, compared = random.Random(1), 0
+    for number, litmus in enumerate(LITMUS):
+        graph = Recorded(tmp_path / str(number), litmus.program, litmus.first, model).graph
+        for _ in range(8):
+            ids = sorted(choose.sample(range(len(graph)), choose.randint(0, len(graph))))
+            rows = np.array(ids, dtype=np.int64)
+            at_once = one_by_one(graph, rows)
+            if graph.extra or at_once is None:
+                continue
+            columns = (graph.granule, graph.mode, graph.layer, graph.kind, graph.file, graph.offset // WORD_BYTES)
+            met, rest = Predecessors(graph, ids), (column[rows].tolist() for column in columns)
+            assert at_once == [met.of(*each) for each in zip(ids, *rest, strict=True)], litmus.name
+            compared += 1
+    assert compared > 100 or model in ("ext4-strict", "xfs", "btrfs")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.budget import Counting, OutOfTime
 from crashcheck.checker.oracles.snapshot import ATOMICITY, DURABILITY, SnapshotOracle
 from crashcheck.checker.results import Outcome
 from crashcheck.checker.subject import Subject
@@ -368,3 +369,26 @@ def test_progress_on_standard_error_acknowledges_nothing(kind: OutputKind, found
         t.acknowledge(kind, b"50 %")
 
     assert asked(tmp_path, program, {"f": OLD}, "ext4") == found
+
+
+def test_a_file_of_a_terabyte_is_judged_by_the_bytes_that_were_written(tmp_path: Path) -> None:
+    end = (1 << 40) - len(PACKED)
+
+    def program(t: CallsBuilder) -> None:
+        t.truncate("f", 1 << 40)
+        t.write("f", end, PACKED)
+        done(t)
+        t.truncate("f", len(OLD))
+
+    assert asked(tmp_path, program, {"f": OLD}, "ext4") == {DURABILITY}
+
+
+def test_going_through_a_run_ends_when_its_time_is_over_and_knows_how_far_it_came(tmp_path: Path) -> None:
+    def over() -> None:
+        raise OutOfTime
+
+    run = Recorded(tmp_path, gzip_synchronous, {"f": OLD}, "ext4")
+    reading = Counting(keep_on=over)
+    with pytest.raises(OutOfTime):
+        SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content), reading=reading)
+    assert reading.text == "4 of 11 events"

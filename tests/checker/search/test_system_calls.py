@@ -28,6 +28,7 @@ from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import Kind, Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search
+from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
@@ -271,3 +272,23 @@ def test_a_moment_is_known_unless_a_mapping_may_have_been_stored_to_before(tmp_p
     log, more = np.flatnonzero(kinds == Event.WRITE).tolist()
     known = [subject.is_known_moment(event) for event in (first, log, second, more, third)]
     assert known == [True, True, False, True, True]
+
+
+def test_the_first_verdict_does_not_wait_for_further_states(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, gzip, {"f": OLD}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    setup = CheckSetup(CheckCommand.find(Command.of_text("true"), tmp_path), tmp_path, tmp_path / "first", tmp_path)
+    asked: list[str] = []
+
+    class Noting(ImageJudge):
+        def submit(self, state: CrashState) -> int:
+            asked.append("submit")
+            return super().submit(state)
+
+        def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
+            asked.append("result")
+            return super().result(ticket, timeout_s)
+
+    with Noting(run.content, run.space.points, setup, SnapshotOracle(subject)) as executor:
+        Search(subject, executor, strategy("exhaustive"), Budget(None, 20), jobs=4).run()
+    assert asked[:2] == ["submit", "result"]
