@@ -2,6 +2,6 @@
 
 Returns patches from one image to the next, and fingerprints that are equal exactly where images are.
 
-Other rooms import `folder_content`, `image_folder`, `inotify`, `issued_folder`, `piecewise`, `real_files` and
-`transition`.
+Other rooms import `folder_content`, `image_folder`, `inotify`, `issued_folder`, `piecewise`, `real_files`,
+`sparse_bytes` and `transition`.
 """
