@@ -283,6 +283,7 @@ def test_a_later_sync_covers_a_write_that_an_earlier_one_found_under_way(model: 
     assert {folder["f"] for folder in run.folders(1)} == {b"n" * B + b"m" * B}
 
 
+@pytest.mark.parametrize("model", ALL)
 def test_what_all_updates_need_is_what_each_needs_that_is_asked_for_by_itself(model: str, tmp_path: Path) -> None:
     choose, compared = random.Random(1), 0
     for number, litmus in enumerate(LITMUS):
