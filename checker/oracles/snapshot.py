@@ -347,8 +347,8 @@ class SnapshotOracle:
         history = self._history[path]
         promised = bisect_right(history.events, moment) - 1
         inode, key = history.inodes[promised], history.keys[promised]
-        for name, other in paths.items():
-            if other != inode or name == path or name not in self._history:
+        for name in self._paths_history[inode]:
+            if paths.get(name) != inode or name == path:
                 continue
             earlier = self._history[name]
             for which in np.flatnonzero([known == key for known in earlier.keys]).tolist():
