@@ -116,7 +116,9 @@ def run(
     with built(config, on_phase) as run_folder:
         recording = resumed(config, run_folder.path) if resume else None
         recording = handed_on(config, run_folder.path) if shards else recording
-        recording = record(run_folder.path) if record is not None else recording
+        if record is not None:
+            on_phase("recording")
+            recording = record(run_folder.path)
         recording = recording or record_in(config, run_folder.path, on_phase)
         began = time.monotonic()  # the budget's seconds
         trace = _read(config, recording, run_folder, on_phase)

@@ -62,10 +62,15 @@ class Operations:
     @cached_property
     def pattern(self) -> Ints:
         """What each does to which path, in numbers: names that differ in numbers or hashes alone count as one."""
+        rows = self.graph.trace.events[self.event]
+        named = np.sort(np.fromiter(self._changes, dtype=np.int64, count=len(self._changes)))
+        since = np.searchsorted(named, self.event)  # between two changes of names a file has one path
+        own = np.where(np.isin(self.event, named), self.event, -1)
+        what = np.stack([rows["kind"].astype(np.int64), rows["file"].astype(np.int64), since, own])
+        _, first, which = np.unique(what, axis=1, return_index=True, return_inverse=True)
         known: dict[str, int] = {}
-        return np.array(
-            [known.setdefault(text, len(known)) for text in map(self.text, range(len(self.event)))], np.int64
-        )
+        number = {at: known.setdefault(self.text(at), len(known)) for at in np.sort(first).tolist()}
+        return np.array([number[at] for at in first.tolist()], np.int64)[which.reshape(-1)]
 
     @cached_property
     def _changes(self) -> dict[int, str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, find_behaviours, find_groups
+from crashcheck.analyzer.behaviours.calls.of_calls import find_operations_of_calls
+from crashcheck.analyzer.behaviours.updates import build_nodes
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.trace.reader import read
@@ -98,3 +100,20 @@ def test_updates_without_a_stack_are_grouped_by_calls_and_paths(tmp_path: Path) 
     (group,) = find_groups(behaviours)
     assert group.members == 2
     assert behaviours.note.startswith("the call stacks of program do not show")
+
+
+def test_operations_are_numbered_by_their_text_as_if_each_were_asked_for_it(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "t.cct", {"log": b""})
+    for number in range(3):
+        t.write("log", number, b"x")
+        t.open("new")
+        t.write("new", 0, b"y")
+        t.fsync("new")
+        t.move("new", f"{'abc'[number]}.data")
+        t.write(f"{'abc'[number]}.data", 0, b"z")
+    graph = build(t.trace(), "ext4")
+    operations = find_operations_of_calls(graph, build_nodes(graph), None)
+    texts = [operations.text(at) for at in range(len(operations.event))]
+    known: dict[str, int] = {}
+    assert operations.pattern.tolist() == [known.setdefault(text, len(known)) for text in texts]
+    assert {"write of new", "write of a.data", "sync of new"} <= set(texts)
