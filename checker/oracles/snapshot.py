@@ -26,7 +26,6 @@ from functools import lru_cache, partial
 import numpy as np
 
 from crashcheck.analyzer.arrays import unique
-from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
@@ -38,7 +37,7 @@ from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.oracles.open_files import OpenFiles
-from crashcheck.checker.oracles.versions import Removal, Span, Versions, in_logs, share
+from crashcheck.checker.oracles.versions import Removal, Span, Versions, begun_again, in_logs, share
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -399,47 +398,6 @@ class _Histories:
             reading.at(number, end)
             self.end(path, end)
         return {path: history for path, history in self._of.items() if len(history.events) > 1}
-
-
-def begun_again(graph: PersistenceGraph) -> dict[int, list[int]]:
-    """By event, the files that it changes again after another one, written since they were synced, was synced.
-
-    So a log is used: written and synced, what it protects written and synced, then cut off or overwritten.
-    """
-    syncs = sorted((s for s in find_syncs(graph.trace) if not s.failed and s.file), key=lambda sync: sync.end)
-    ends = np.array([sync.end for sync in syncs], dtype=np.int64)
-    written = [_last_change(graph, sync.file, sync.end) for sync in syncs]
-    whole: dict[tuple[int, int], int] = {}  # of each file and its next change: the last sync before it, of all of it
-    for sync, last in zip(syncs, written, strict=True):
-        if last < sync.begin:
-            whole[sync.file, _next_change(graph, sync.file, sync.end)] = sync.end
-    out: dict[int, list[int]] = {}
-    for (file, event), end in whole.items():
-        latest = int(np.searchsorted(ends, event, side="right")) - 1  # the last sync until then
-        if event >= 0 and syncs[latest].file != file and end < written[latest]:
-            out.setdefault(event, []).append(file)
-    return out
-
-
-def _changes(graph: PersistenceGraph, file: int) -> Ints:
-    """The events that change a file's content or size, ascending."""
-    pieces = graph.pieces_of(file)
-    events: Ints = graph.event[pieces[graph.kind[pieces] != NAME]]
-    return events
-
-
-def _last_change(graph: PersistenceGraph, file: int, event: int) -> int:
-    """The last one before an event, -1 if there is none."""
-    events = _changes(graph, file)
-    at = int(events.searchsorted(event))
-    return int(events[at - 1]) if at else -1
-
-
-def _next_change(graph: PersistenceGraph, file: int, event: int) -> int:
-    """The first one after an event, -1 if there is none."""
-    events = _changes(graph, file)
-    at = int(np.searchsorted(events, event, side="right"))
-    return int(events[at]) if at < len(events) else -1
 
 
 def _listed(paths: list[str]) -> str:

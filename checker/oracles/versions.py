@@ -10,7 +10,7 @@ the crash and, where it was changed since the last of them, the next one.
    a file that lost its old name in a rename and has not got the new one.
 3. What the run removes on purpose may hold anything until then. A file that the run also made, as a lock, counts with
    others (rule 2) only if it holds data of what was removed or replaced.
-4. A log that is used again (`begun_again` in snapshot.py) may lose what it held.
+4. A log that is used again (`begun_again`) may lose what it held.
 """
 
 from __future__ import annotations
@@ -192,6 +192,39 @@ class Versions:
         for event, (row, named) in zip(self._events[inode][within], self._rows[inode][within], strict=True):
             if named and row.any():
                 yield event
+
+
+def begun_again(graph: PersistenceGraph) -> dict[int, list[int]]:
+    """By event, the files that it changes again after another one, written since they were synced, was synced.
+
+    So a log is used: written and synced, what it protects written and synced, then cut off or overwritten.
+    """
+    syncs = sorted((s for s in find_syncs(graph.trace) if not s.failed and s.file), key=lambda sync: sync.end)
+    ends = np.array([sync.end for sync in syncs], dtype=np.int64)
+    changes = {file: _changes(graph, file) for file in {sync.file for sync in syncs}}
+    written = [_last_before(changes[sync.file], sync.end) for sync in syncs]
+    whole: dict[tuple[int, int], int] = {}  # of each file and its next change: the last sync before it, of all of it
+    for sync, last in zip(syncs, written, strict=True):
+        if last < sync.begin:
+            whole[sync.file, _first_after(changes[sync.file], sync.end)] = sync.end
+    out: dict[int, list[int]] = {}
+    for (file, event), end in whole.items():
+        latest = int(np.searchsorted(ends, event, side="right")) - 1  # the last sync until then
+        if event >= 0 and syncs[latest].file != file and end < written[latest]:
+            out.setdefault(event, []).append(file)
+    return out
+
+
+def _last_before(events: Ints, event: int) -> int:
+    """The last of some events before another, -1 if there is none."""
+    at = int(events.searchsorted(event))
+    return int(events[at - 1]) if at else -1
+
+
+def _first_after(events: Ints, event: int) -> int:
+    """The first of some events after another, -1 if there is none."""
+    at = int(events.searchsorted(event, side="right"))
+    return int(events[at]) if at < len(events) else -1
 
 
 def _changes(graph: PersistenceGraph, inode: int) -> Ints:
