@@ -87,7 +87,7 @@ def test_a_program_that_ignores_a_failed_sync_is_found(folder: Path, capsys: pyt
     assert tried(*command) == EXIT_CLEAN
     capsys.readouterr()
     assert tried("--fault", "fsync=EIO,file=t", *command) == EXIT_FINDINGS
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert "the rename of t to f can survive a crash without 8 bytes at offset 0x0 of t" in printed
     assert ", after fsync of t was made to fail with EIO" in printed
     assert "stop where the sync of t fails" in printed
@@ -98,7 +98,7 @@ def test_a_second_sync_does_not_bring_back_what_the_failed_one_dropped(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tried("--fault", "fsync", "--", "sh", "-c", REPLACE % "sync t") == EXIT_FINDINGS
-    assert "made to fail with EIO" in capsys.readouterr().out
+    assert "made to fail with EIO" in capsys.readouterr().err
 
 
 def test_one_that_stops_is_clean_whatever_it_prints_to_standard_error(folder: Path) -> None:
@@ -109,9 +109,9 @@ def test_one_that_stops_is_clean_whatever_it_prints_to_standard_error(folder: Pa
 
 def test_replay_injects_the_fault_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tried("--fault", "fsync", "--", "sh", "-c", REPLACE % ":") == EXIT_FINDINGS
-    printed = capsys.readouterr()
-    token = printed.out.partition("crashcheck replay ")[2].split()[0]
-    project = printed.err.partition("add to its command: -c ")[2].split()[0]
+    printed = capsys.readouterr().err
+    token = printed.partition("crashcheck replay ")[2].split()[0]
+    project = printed.partition("add to its command: -c ")[2].split()[0]
     (folder / "f").write_text("earlier\n")
     (folder / "t").unlink(missing_ok=True)
     shutil.rmtree(Path(project) / ".crashcheck")

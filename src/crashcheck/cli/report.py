@@ -50,12 +50,12 @@ def add_parser(subparsers: Any) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser, default: str) -> None:
+def add_format(parser: argparse.ArgumentParser, default: str, output: str = "standard output") -> None:
     parser.add_argument(
         "--format",
         action="append",
         metavar="FMT[=PATH]",
-        help=f"a report: {', '.join(FORMATS)}; to PATH or standard output; may be given again (default: {default})",
+        help=f"a report: {', '.join(FORMATS)}; to PATH or {output}; may be given again (default: {default})",
     )
 
 

@@ -29,7 +29,8 @@ _FIRST_LOG_S = 1.0  # whoever waits longer sees what for
 _MODELS = tuple(name for name, family in FAMILIES.items() if family.names)
 _DESCRIPTION = (
     "Runs COMMAND in the working folder and records its system calls. Then looks for crashes after which the files "
-    "hold less than before, or lack what was reported as done. The folder ends as COMMAND alone would leave it."
+    "hold less than before, or lack what was reported as done. The folder ends as COMMAND alone would leave it. "
+    "Standard output is COMMAND's alone: the report is printed to standard error."
 )
 
 
@@ -63,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
-    add_format(parser, "terminal")
+    add_format(parser, "terminal", "standard error")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
 
@@ -104,7 +105,8 @@ def main(args: argparse.Namespace) -> int:
             ran = pipeline.run(config, jobs=jobs_of(args), on_progress=live.update, record=record)
     except CrashcheckError as error:
         raise _of_command(error, words, folder) from error
-    write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's alone, as under strace
+        write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
     if policy.fails(ran.result, ran.result.fail_on):
         where = shlex.quote(str(config.folder))
         print(f"crashcheck: to replay a finding, add to its command: -c {where}", file=sys.stderr)
