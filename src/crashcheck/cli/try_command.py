@@ -171,7 +171,11 @@ def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: b
     project.mkdir(parents=True, exist_ok=True)
     script = project / _SCRIPT
     script.write_text(f'cd "$1" && exec {shlex.join(words)}\n', encoding="utf-8", errors="surrogateescape")
+    again = ["cp", "-a", "--reflink=auto", "--", f"{folder}/.", "{pool}"]  # for a replay without its recording
     toml = f"""# written by `crashcheck try`: {json.dumps(shlex.join(words))}
+[setup]
+command = {json.dumps(again)}
+
 [workload]
 command = {json.dumps(["/bin/sh", str(script), "{pool}"])}
 recorder = "syscalls"
