@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import struct
 import subprocess
@@ -48,6 +49,7 @@ def record_in_place(command: Command, work: Path) -> Recording:
     recorder = build_runtime().syscalls
     work.mkdir(parents=True, exist_ok=True)
     work = work.resolve()
+    named = command.folder or Path.cwd()
     # The folder itself, whatever the command does to its name.
     folder = os.open(command.folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     seen = Path(f"/proc/self/fd/{folder}")
@@ -74,7 +76,7 @@ def record_in_place(command: Command, work: Path) -> Recording:
     if end.exit_code != 0 and (missed or not command.faults):
         raise CrashcheckError("workload-failed", f"the workload {end.text(None)}: {' '.join(command.words)}", hint)
     validate.check_faults(recording, missed)
-    validate.check_calls(recording, command.words, True)
+    validate.check_calls(recording, f"`{shlex.join(command.words)}`", True, named)
     return recording
 
 

@@ -183,7 +183,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
         _require_success(recording, workload)
     validate.check_faults(recording, missed)
     if traces_calls:
-        validate.check_calls(recording, workload.command, workload.must_update)
+        validate.check_calls(recording, " ".join(workload.command), workload.must_update, recording.pool)
     else:
         validate.check_trace(recording, workload.command, workload.patterns, home, workload.must_update)
     return recording

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import os
+import stat
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +15,7 @@ import numpy as np
 from crashcheck.config.faults import Fault
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.patterns import regular_files
+from crashcheck.runtime.sparse import equal_files
 from crashcheck.runtime.trace_format import (
     CHUNK_BYTES,
     CHUNK_HEADER,
@@ -31,6 +35,14 @@ if TYPE_CHECKING:
 _UPDATES = frozenset((Kind.STORE, Kind.WRITE))  # bytes, not only names and sizes
 _CALLS = _UPDATES | {Kind.TRUNCATE, Kind.ALLOCATE, *NAME_KINDS}  # updates by system calls
 _MOST_NAMED = 12
+
+# Why a command that changed nothing may have changed something all the same, by the recorder's note.
+_UNCHANGED = {
+    "setuid": "it ran {}, a setuid program, without the rights that it expects",
+    "unwatched": "{}: it could not be read, or is another file system; what changed in it is not recorded",
+    "left": "process {} was still running when the command ended; what it wrote from then on is not recorded",
+    "ended": "process {} was still running when the command ended, and was ended with it",
+}
 
 _REASONS = {
     "pattern": "{path}: in the pool, but no pattern of [pool] files matches it",
@@ -107,8 +119,8 @@ def check_faults(recording: Recording, unmet: Sequence[tuple[Fault, int]]) -> No
         )
 
 
-def check_calls(recording: Recording, command: Sequence[str], must_update: bool) -> None:
-    """As check_trace, of a trace of system calls."""
+def check_calls(recording: Recording, command: str, must_update: bool, folder: Path) -> None:
+    """As check_trace, of a trace of system calls. `folder`: the watched one, by its name for the user."""
     with open(recording.trace, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if int(np.frombuffer(data[: HEADER.itemsize], HEADER)[0]["status"]) & Status.DISK_FULL:
             raise CrashcheckError(
@@ -122,16 +134,42 @@ def check_calls(recording: Recording, command: Sequence[str], must_update: bool)
     if Kind.UNMODELLED in kinds:
         raise CrashcheckError(
             "not-followed",
-            f"{' '.join(command)} made calls that are not followed, and no other that changes {recording.pool}",
+            f"{command} made calls that are not followed, and no other that changes {folder}",
             f"`crashcheck trace dump {recording.trace}` names them; docs/limits.md lists those that are followed.",
         )
-    setuid = [path for reason, path in read_notes(recording.trace) if reason == "setuid"]
+    changed = _changed(recording.first, recording.pool)
+    if changed:
+        more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+        raise CrashcheckError(
+            "not-followed",
+            f"{command} was not seen to change anything in {folder}, but {', '.join(changed[:_MOST_NAMED])}{more} changed",
+            "Let the command itself start the process that writes.",
+        )
+    reasons = [_UNCHANGED[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _UNCHANGED]
     raise CrashcheckError(
         "nothing-persistent",
-        f"{' '.join(command)} changed nothing in {recording.pool}"
-        + (f"; it ran {setuid[0]}, a setuid program, without the rights that it expects" if setuid else ""),
+        f"{command} changed no name, size or byte in {folder}"
+        + "".join(f"\n  - {reason}" for reason in reasons),
         "Let the command use {pool} for the folder.",
     )
+
+
+def _changed(first: Path, last: Path) -> list[str]:
+    """The paths that differ between two folders, sorted."""
+    found = []
+    for path in sorted({each.relative_to(top) for top in (first, last) for each in top.rglob("*")}):
+        before, after = first / path, last / path
+        with contextlib.suppress(PermissionError):  # what the user cannot read
+            if _kind(before) != _kind(after) or (_kind(before)[0] == stat.S_IFREG and not equal_files(before, after)):
+                found.append(str(path))
+    return found
+
+
+def _kind(path: Path) -> tuple[int, str]:
+    """What there is, and where a symbolic link leads."""
+    if not os.path.lexists(path):
+        return 0, ""
+    return stat.S_IFMT(path.lstat().st_mode), os.readlink(path) if path.is_symlink() else ""
 
 
 def read_notes(trace: Path) -> list[tuple[str, str]]:

@@ -89,7 +89,7 @@ def test_a_large_folder_is_refused_until_it_is_named(
             "echo x > f; exit 3",
             "`sh -c 'echo x > f; exit 3'` exited with status 3: no crash state was checked. [workload-failed]",
         ),
-        ("true", "`sh -c true` changed nothing in {folder}. [nothing-persistent]"),
+        ("true", "`sh -c true` changed no name, size or byte in {folder} [nothing-persistent]"),
     ],
 )
 def test_an_error_names_the_users_command_and_folder(

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import pty
+import shlex
 import shutil
 import signal
 import stat
@@ -14,6 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
 
 SETUP = """
 printf 'one\\ntwo\\nthree\\n' > notes; echo 'old' > config; ln -s notes link; ln notes hard; mkdir src; chmod 640 config
@@ -205,6 +208,178 @@ def test_what_others_change_meanwhile_is_named(tmp_path: Path) -> None:
     (tmp_path / "f" / "theirs").write_text("changed")
     go.write_text("now\n")
     assert "theirs: 7 bytes at 0x0–0x6 are not accounted for: another process changed it" in process.communicate()[1]
+
+
+def without_rights(*words: str) -> list[str]:
+    """A command as an ordinary user runs it, who may not read what the modes forbid."""
+    return ["unshare", "--user", *words] if os.geteuid() == 0 else list(words)
+
+
+def tried_by(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if "unshare failed" in done.stderr:
+        pytest.skip("no user namespaces here")
+    return done
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "closed").write_text("secret")
+    (tmp_path / "dark").mkdir()
+    (tmp_path / "dark" / "f").touch()
+    for name in ("closed", "dark"):
+        (tmp_path / name).chmod(0)
+    done = tried_by(without_rights(*trying("echo x > f")), tmp_path)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("closed", "dark")]
+    (tmp_path / "dark").chmod(0o700)
+    assert done.returncode == EXIT_CLEAN
+    for name in ("closed", "dark"):
+        assert f"warning: {name}: it could not be read, or is another file system; in crash images it" in done.stderr
+    assert "warning: dark: it could not be read, or is another file system; what changed in it is not" in done.stderr
+    assert modes == [0, 0]
+
+
+MOUNTED = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+
+
+def on_a_mount(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`try` of a command in a folder in which `sub` is another file system, with a file `sub/there`."""
+    (folder / "sub").mkdir()
+    script = 'mount -t tmpfs none sub && echo x > sub/there && exec "$@"'
+    done = tried_by([*MOUNTED, script, "sh", *trying(command)], folder)
+    if "mount:" in done.stderr:
+        pytest.skip("a user may not mount here")
+    return done
+
+
+def test_a_file_system_in_the_folder_is_named(tmp_path: Path) -> None:
+    done = on_a_mount("echo z > sub/there; echo x > f", tmp_path)
+    assert done.returncode == EXIT_CLEAN
+    assert "warning: sub: it could not be read, or is another file system; what changed in it is not" in done.stderr
+
+
+def test_changes_in_another_file_system_alone_are_not_called_nothing(tmp_path: Path) -> None:
+    done = on_a_mount("echo z > sub/there", tmp_path)
+    assert done.returncode == EXIT_FAILED
+    assert f"changed no name, size or byte in {tmp_path}\n  - sub: it could not be read, or is another" in done.stderr
+
+
+def test_a_daemon_that_writes_later_is_named_where_nothing_changed(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    folder = tmp_path / "f"
+    folder.mkdir()
+    command = f"setsid sh -c 'read x < {go}; echo late > f; echo done > {go}' >/dev/null 2>&1 & echo $!"
+    done = tried_by(trying(command), folder)
+    left = f"process {done.stdout.strip()} was still running when the command ended; what it wrote from then on is not"
+    assert done.returncode == EXIT_FAILED
+    assert f"changed no name, size or byte in {folder}\n  - {left} recorded [nothing-persistent]" in done.stderr
+    go.write_text("now\n")
+    assert go.read_text() == "done\n"
+    assert (folder / "f").read_text() == "late\n"
+
+
+def test_what_another_process_changed_is_not_called_nothing(tmp_path: Path) -> None:
+    """A server that ran before writes, as one that is asked to save."""
+    go, folder = tmp_path / "go", tmp_path / "f"
+    os.mkfifo(go)
+    folder.mkdir()
+    server = subprocess.Popen(["sh", "-c", f"read x < {go}; echo $x > saved; echo . > {go}"], cwd=folder)
+    done = tried_by(trying(f"echo it > {go}; read x < {go}"), folder)
+    server.wait()
+    assert done.returncode == EXIT_FAILED
+    assert f"was not seen to change anything in {folder}, but saved changed [not-followed]" in done.stderr
+
+
+NARROW = """
+.globl _start
+_start: mov $5, %eax; mov $name, %ebx; mov $0x42, %ecx; mov $0644, %edx; int $0x80
+        mov %eax, %ebx; mov $4, %eax; mov $name, %ecx; mov $4, %edx; int $0x80
+        mov $1, %eax; xor %ebx, %ebx; int $0x80
+name:   .asciz "made"
+"""
+
+
+def test_a_32_bit_program_that_writes_a_file_has_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "narrow.s").write_text(NARROW)
+    for words in (["as", "--32", "narrow.s", "-o", "narrow.o"], ["ld", "-m", "elf_i386", "narrow.o", "-o", "narrow"]):
+        if subprocess.run(words, cwd=tmp_path, capture_output=True).returncode != 0:
+            pytest.skip("no assembler for 32-bit programs")
+    folder = tmp_path / "f"
+    folder.mkdir()
+    if subprocess.run([tmp_path / "narrow"], cwd=folder).returncode != 0:
+        pytest.skip("this kernel runs no 32-bit program")
+    (folder / "made").unlink()
+    done = tried_by(trying("exec ../narrow"), folder)
+    assert (folder / "made").read_text() == "made"
+    assert "100 % accounted for (4 of 4 changed bytes)" in done.stderr
+    assert done.returncode == EXIT_CLEAN
+
+
+def test_gpg_encrypts_under_its_agent(tmp_path: Path) -> None:
+    if shutil.which("gpg") is None:
+        pytest.skip("not installed")
+    (tmp_path / "text").write_text("secret\n")
+    (tmp_path / "home").mkdir(mode=0o700)
+    gpg = "gpg --homedir home --batch --pinentry-mode loopback --passphrase x"
+    try:
+        done = tried_by(trying(f"{gpg} --symmetric text"), tmp_path)
+        assert done.returncode in (EXIT_CLEAN, EXIT_FINDINGS), done.stderr
+        assert "Traceback" not in done.stderr
+        plain = subprocess.run(
+            ["sh", "-c", f"{gpg} --quiet --decrypt text.gpg"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert plain.stdout == "secret\n"
+    finally:
+        subprocess.run(["gpgconf", "--homedir", tmp_path / "home", "--kill", "all"], capture_output=True)
+
+
+class Terminal:
+    """An interactive shell with a terminal of its own, as a user has one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shell, self.fd = pty.fork()
+        if self.shell == 0:
+            os.chdir(folder)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "PS1": "$ "})
+        self.seen = b""
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Read until `text` has appeared, and forget what came before."""
+        while text.encode() not in self.seen:
+            self.seen += os.read(self.fd, 4096)
+        self.seen = self.seen.partition(text.encode())[2]
+
+    def end(self) -> None:
+        self.type("exit\n")
+        with contextlib.suppress(OSError):
+            while os.read(self.fd, 4096):
+                pass
+        os.waitpid(self.shell, 0)
+        os.close(self.fd)
+
+
+@pytest.mark.parametrize("stops", ["by the terminal", "by itself"])
+def test_a_stopped_command_gives_the_shell_back_and_continues(stops: str, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    command = "kill -STOP $$; " * (stops == "by itself") + 'echo wait""ing; read x; echo "$x" > f; echo do""ne'
+    terminal.type(f"{shlex.join(trying(command))}\n")
+    if stops == "by the terminal":
+        terminal.wait_for("waiting")
+        terminal.type("\x1a")
+    terminal.wait_for("Stopped")
+    terminal.type('echo a""live\n')
+    terminal.wait_for("alive")
+    terminal.type("fg\n")
+    if stops == "by itself":
+        terminal.wait_for("waiting")
+    terminal.type("typed\n")
+    terminal.wait_for("done")
+    terminal.wait_for("feasible")
+    terminal.end()
+    assert (tmp_path / "f").read_text() == "typed\n"
 
 
 def test_a_folder_that_holds_our_cache_is_refused(tmp_path: Path) -> None:

@@ -124,8 +124,9 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
         refused = " It was refused io_uring: --io-uring permits it." if "io_uring" in error.hint else ""
         return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed + refused)
     if error.slug == "nothing-persistent":
-        elsewhere = "Files elsewhere are not watched: name their folder with --folder."
-        return CrashcheckError(error.slug, f"{command} changed nothing in {folder}.", elsewhere)
+        return CrashcheckError(
+            error.slug, error.message, "Files elsewhere are not watched: name their folder with --folder."
+        )
     return error
 
 
