@@ -79,9 +79,10 @@ class Workload:
     patterns: Sequence[str]  # glob patterns of the watched files, relative to the pool folder ([pool] files)
     env: Mapping[str, str] = field(default_factory=dict)  # added to the environment of both commands
     cwd: Path | None = None  # where both commands run; None: the current folder
-    timeout_s: float | None = None  # of each of the two commands; None: no limit
+    timeout_s: float | None = None  # None: no limit
     setup: Sequence[str] | None = None  # runs first and is not recorded; the pool that it leaves is the first image
     setup_env: Mapping[str, str] = field(default_factory=dict)  # added to `env` for setup alone
+    setup_timeout_s: float | None = None  # of setup; None: no limit
     first_image: Path | None = None  # a pool folder, copied to start from; None: an empty one
     addresses: Path | None = None  # of an earlier recording: its files are mapped at the same addresses again
     snapshot: int | NthEvent | None = None  # copy the watched files just before the first event of this number or a
@@ -143,9 +144,9 @@ class Recording:
 def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None = None) -> Recording:
     """Run a workload's command under the recorder. `folder` is made, and must not hold an earlier recording.
 
-    Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `record-folder`, `record-failed`,
-    `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`, `nothing-persistent`,
-    `ptrace-not-permitted`, `fault-not-met`, `not-followed`, and those of build_runtime.
+    Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `setup-timeout`, `record-folder`,
+    `record-failed`, `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`,
+    `nothing-persistent`, `ptrace-not-permitted`, `fault-not-met`, `not-followed`, and those of build_runtime.
     """
     library = runtime or build_runtime()
     work = folder.resolve()
@@ -158,7 +159,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             if workload.setup is not None:
                 with_its_own = replace(workload, env={**workload.env, **workload.setup_env})
                 variables = _environment(with_its_own, work, preload)
-                _run_setup(workload.setup, work, home, variables, workload.timeout_s)
+                _run_setup(workload.setup, work, home, variables, workload.setup_timeout_s)
             copy_tree(work / "pool", work / "first")
             variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
@@ -268,8 +269,11 @@ def _run_setup(
     setup: Sequence[str], work: Path, home: Path, variables: Mapping[str, str], timeout_s: float | None
 ) -> None:
     end = supervise(_fill(setup, work / "pool"), work, home, variables, timeout_s, "setup.stdout", "setup.stderr")
+    printed = _shown(work / "setup.stderr", work / "setup.stdout")
+    if end.timed_out:
+        message = f"the setup command {end.text(timeout_s)}: {' '.join(setup)}{printed}"
+        raise CrashcheckError("setup-timeout", message, "Raise [setup] timeout_s.")
     if end.exit_code != 0:
-        printed = _shown(work / "setup.stderr", work / "setup.stdout")
         raise CrashcheckError(
             "setup-failed",
             f"the setup command {end.text(timeout_s)}: {' '.join(setup)}{printed}",

@@ -5,6 +5,7 @@ A large pool so takes no more space, and no more time, than what it holds.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -78,9 +79,26 @@ def copy_file(source: Path, target: Path) -> None:
                 os.ftruncate(fd, status.st_size)
                 for low, high in extents(read.fileno(), 0, status.st_size):
                     copy_range(read.fileno(), fd, low, high, skip_zeros=True)
+            keep_owner(fd, status)
             os.fchmod(fd, stat.S_IMODE(status.st_mode))
         finally:
             os.close(fd)
+
+
+def keep_owner(copy: int | str | Path, status: os.stat_result) -> None:
+    """Give a copy the owner of what has `status`, as root: a server that drops its rights has to find its own files."""
+    if os.geteuid() == 0 and (status.st_uid, status.st_gid) != (0, 0):
+        with contextlib.suppress(OSError):  # an owner that a container does not know
+            os.chown(copy, status.st_uid, status.st_gid)
+
+
+def let_enter(folder: Path, like: Path) -> None:
+    """Let others enter `folder`, of ours alone so far, if they can enter `like`: no more is opened than there is.
+
+    They cannot list it. Only for root: a server that it starts may drop its rights, and has to reach its files.
+    """
+    if os.geteuid() == 0 and all(above.stat().st_mode & stat.S_IXOTH for above in (like, *like.absolute().parents)):
+        folder.chmod(0o711)
 
 
 def _share(source: int, target: int) -> bool:
@@ -139,6 +157,7 @@ def copy_tree(
                     raise
                 lacking.add(path)
                 _stand_in(there, status)
+    keep_owner(target, above)
     os.chmod(target, stat.S_IMODE(above.st_mode) | (0o700 if lenient else 0))
     return lacking
 

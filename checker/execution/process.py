@@ -9,7 +9,7 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from crashcheck.runtime.supervise import become_subreaper, end_all, end_rest, ow
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 _ERRORS_KEPT = 4096
+_STARTING_BYTES = 64 << 20  # of address space, more than it takes to start a child
 _OURS = 64  # the least of our descriptors that a check's own may not replace
 
 
@@ -38,6 +39,11 @@ class Limits:
     output_bytes: int = 64 << 20  # after that much it is ended
     apart: bool = False  # standard error is kept apart from the output
     outputs: tuple[str, ...] = ("stdout",)  # those that are compared: "stderr", "fd 3", "{pool}/results.txt"
+
+    def of_resources(self) -> tuple[tuple[int, int], ...]:
+        """Each limit that the kernel enforces: which, and how much."""
+        wanted = ((resource.RLIMIT_AS, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes))
+        return tuple((which, value) for which, value in wanted if value is not None)
 
 
 class Output(NamedTuple):
@@ -183,11 +189,12 @@ class Runner:
         if not forked:
             started = time.monotonic()  # again, in case that there was one, which did not answer
             offer = None if waiting is None else waiting.offer(argv, pool)
-            pid = self._start(program, argv, env, offer)
-            if not limits_itself:
-                # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
-                _limit(pid, resource.RLIMIT_AS, self.limits.memory_bytes)
-                _limit(pid, resource.RLIMIT_FSIZE, self.limits.file_bytes)
+            wanted = () if limits_itself else self.limits.of_resources()
+            with _inherited(wanted):
+                pid = self._start(program, argv, env, offer)
+            # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
+            for which, value in wanted:
+                _limit(pid, which, value)
         run = _Underway(pid, os.pidfd_open(pid), offer, forked)
         try:
             reason = self._wait_through_ready(run, waiting, order, abandon_fd, started + limit_s)
@@ -419,15 +426,32 @@ def _raised(fd: int) -> int:
         os.close(fd)
 
 
-def _limit(pid: int, which: int, value: int | None) -> None:
-    if value is None:
-        return
+@contextlib.contextmanager
+def _inherited(wanted: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """Take limits ourselves while a child is started, as root: it may drop its rights before `_limit` is allowed to."""
+    before: list[tuple[int, tuple[int, int]]] = []
     try:
+        for which, value in wanted if os.geteuid() == 0 else ():
+            if which != resource.RLIMIT_AS or _own_size() + _STARTING_BYTES < value:
+                before.append((which, resource.getrlimit(which)))
+                _limit(0, which, value)
+        yield
+    finally:
+        for which, limits in before:
+            resource.setrlimit(which, limits)
+
+
+def _limit(pid: int, which: int, value: int) -> None:
+    """Limit a process, 0: ourselves. One that has ended or has dropped its rights already is left as it is."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         _, hard = resource.prlimit(pid, which)
         soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.prlimit(pid, which, (soft, hard))
-    except ProcessLookupError:
-        pass
+
+
+def _own_size() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _own_peak() -> int:

@@ -56,6 +56,7 @@ class ImageFolder:
         self.base = root / "base"
         self.pool = root / "pool"
         self._base, self._pool = f"{self.base}/", f"{self.pool}/"  # what the paths in them begin with
+        self._last = _last(first)
         self._moved: set[str] = set()  # paths in which base differs from the first image
         self._renamed = False  # the base may have other names than the first image
         self._patches: Patches = ()
@@ -111,7 +112,7 @@ class ImageFolder:
             if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):
                 self._forget(path)
             for folder in (self._base, self._pool):
-                _put(folder, path, exists, size, writes)
+                _put(folder, path, exists, size, writes, self._last)
         if new_folder:
             self._rewatch()
 
@@ -121,7 +122,7 @@ class ImageFolder:
         """Turn the pool into a crash state: `patches` are relative to the base."""
         self._patches = patches
         for path, exists, size, writes in patches:
-            _put(self._pool, path, exists, size, writes)
+            _put(self._pool, path, exists, size, writes, self._last)
         if self._watch is not None:
             if any(not exists or not os.path.exists(self._base + path) for path, exists, _, _ in patches):
                 self._rewatch()  # a patch may have made a folder
@@ -210,6 +211,7 @@ class ImageFolder:
             return
         if stat.S_IMODE(present.st_mode) != stat.S_IMODE(wanted.st_mode):
             os.chmod(target, stat.S_IMODE(wanted.st_mode))
+        sparse.keep_owner(target, wanted)
         read = self._base_fd(path)
         fd = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -230,6 +232,7 @@ class ImageFolder:
         if pool.is_symlink() or not pool.is_dir():
             _remove(pool)
             pool.mkdir()
+            sparse.keep_owner(pool, base.stat())
         os.chmod(pool, stat.S_IMODE(base.stat().st_mode) | stat.S_IRWXU)
         wanted = set(os.listdir(base))
         for name in os.listdir(pool):
@@ -319,17 +322,20 @@ def _change_names(patches: Patches) -> bool:
     return len(set(paths)) < len(paths) or any(size < 0 for _, _, size, _ in patches)
 
 
-def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
-    """Make a path what a patch describes: nothing, a directory, a link or a file. `folder` ends with a slash."""
+def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]], last: str) -> None:
+    """Make a path what a patch describes: nothing, a directory, a link or a file. `folder` and `last` end with a slash.
+
+    `last`: what the workload left, whose owners and modes new files get.
+    """
     target = folder + path
     if exists and size >= 0:
-        _write_patch(target, size, writes)
+        _write_patch(target, size, writes, last + path)
     elif not exists:
         if os.path.isdir(target) and not os.path.islink(target):
             _remove(Path(target))
         _unlink(target)
     elif size == FOLDER:
-        Path(target).mkdir(exist_ok=True)
+        _make_folders(target)
     elif size == SYMLINK and writes[0][1]:  # else a socket or a FIFO, which copies leave out as well
         os.symlink(os.fsdecode(writes[0][1]), target)
     elif size == LINK:
@@ -342,19 +348,43 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _write_patch(target: str, size: int, writes: Iterable[tuple[int, bytes]]) -> None:
+def _write_patch(target: str, size: int, writes: Iterable[tuple[int, bytes]], last: str) -> None:
+    made = not os.path.lexists(target)
+    if made:
+        _make_folders(os.path.dirname(target))
+    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
+        if made and os.geteuid() == 0:
+            _give_rights(fd, last, os.path.dirname(target))
         if os.fstat(fd).st_size != size:
             os.ftruncate(fd, size)
         for offset, data in writes:
             sparse.write_all(fd, data, offset)
     finally:
         os.close(fd)
+
+
+def _give_rights(fd: int, last: str, folder: str) -> None:
+    """Give a new file the owner and mode that its path had at the end; else it is a secret of who owns the folder."""
+    try:
+        status = os.lstat(last)
+    except (FileNotFoundError, NotADirectoryError):
+        status = os.stat(folder)
+    sparse.keep_owner(fd, status)
+    os.fchmod(fd, stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else 0o600)
+
+
+def _last(first: Path) -> str:
+    """What the workload left, beside the first image of its recording; with a slash at the end."""
+    return f"{first.with_name('pool')}/"
+
+
+def _make_folders(path: str) -> None:
+    """Make a folder and those above it. Each belongs to who owns the one above."""
+    if not os.path.isdir(path):
+        _make_folders(os.path.dirname(path))
+        os.mkdir(path)
+        sparse.keep_owner(path, os.stat(os.path.dirname(path)))
 
 
 def _equalise_by_reading(source: int, target: int) -> None:
@@ -382,13 +412,13 @@ def _remove(path: Path) -> None:
 def write_image(first: Path, patches: Patches, folder: Path) -> None:
     """Write the first image with `patches` applied into `folder`, which must not exist."""
     sparse.copy_tree(first, folder)
-    patch_image(folder, patches)
+    patch_image(folder, patches, _last(first))
 
 
-def patch_image(folder: Path, patches: Patches) -> None:
-    """Apply patches to an image on its own."""
+def patch_image(folder: Path, patches: Patches, last: str = "/dev/null/") -> None:
+    """Apply patches to an image on its own; `last` as in _put."""
     for path, exists, size, writes in patches:
-        _put(f"{folder}/", path, exists, size, writes)
+        _put(f"{folder}/", path, exists, size, writes, last)
 
 
 def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:
@@ -405,7 +435,9 @@ def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHAR
             parent = shared_memory
     except OSError:
         pass
-    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    sparse.let_enter(made, work)
+    return made
 
 
 def lock(folder: Path) -> int:

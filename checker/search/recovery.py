@@ -22,6 +22,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
+from crashcheck.runtime import sparse
 
 DURING = "crashing the check's own recovery: "
 
@@ -130,6 +131,7 @@ class _Recoveries:
             None if states is None else states - self._merged.executed,
         )
         with tempfile.TemporaryDirectory(prefix="recovery-", dir=below.setup.work) as folder:
+            sparse.let_enter(Path(folder), below.setup.work)
             recovery = self._recorded(state, Path(folder))
             if recovery is None:
                 return _empty()

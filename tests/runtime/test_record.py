@@ -97,6 +97,12 @@ def test_a_command_that_fails_is_quoted(script: str, recorded: Callable[..., tup
         assert message.endswith("\nno")
 
 
+def test_setup_has_a_time_of_its_own(tmp_path: Path) -> None:
+    workload = Workload(["true"], ["*"], timeout_s=600, setup=["sh", "-c", "echo begun; sleep 600"], setup_timeout_s=0.5)
+    message = error(lambda: record(workload, tmp_path / "work"), "setup-timeout")
+    assert message == "the setup command was stopped after 0.5 s: sh -c echo begun; sleep 600\nbegun"
+
+
 def test_a_folder_with_a_recording_is_not_used_again(program: Callable[..., Path], tmp_path: Path) -> None:
     command = [str(program("basic")), "{pool}"]
     record(Workload(command, ["*.db"], timeout_s=60), tmp_path / "work")

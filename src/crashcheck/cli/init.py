@@ -20,6 +20,7 @@ command = "make CC=crashcheck-cc CXX=crashcheck-c++"
 # [setup]
 # Makes the files that the workload starts from. It is not recorded: crashes during setup are not tested.
 # command = "./program create {pool}/data.db"
+# timeout_s = 60
 
 [workload]
 # What is recorded: a few dozen operations, the same in each run. Put crashcheck_op_begin() before each operation and

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.cli.options import add_config
 from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+from crashcheck.runtime.sparse import let_enter
 
 if TYPE_CHECKING:
     from crashcheck.checker.replay import Replayed
@@ -45,11 +46,13 @@ def main(args: argparse.Namespace) -> int:
         return _on_image(config, args.image, args.keep)
     if args.keep is None:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
+            let_enter(Path(folder), config.folder)
             return _replay(config, args.token, Path(folder) / "image", kept=False)
     for path in (args.keep, _operations_of(args.keep)):
         if path.exists():
             raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
     with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
+        let_enter(Path(folder), config.folder)
         image = Path(folder) / "image"
         code = _replay(config, args.token, image, kept=True, shown=args.keep)
         image.rename(args.keep)
@@ -65,6 +68,7 @@ def _on_image(config: Config, archive: Path, keep: Path | None) -> int:
     with tempfile.TemporaryDirectory(
         prefix="crashcheck-replay-", dir=None if keep is None else _parent(keep)
     ) as folder:
+        let_enter(Path(folder), config.folder)
         image = Path(folder) / "image"
         image.mkdir()
         rerun = run_check(config, archive, image)

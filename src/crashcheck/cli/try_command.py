@@ -170,6 +170,7 @@ def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: b
 
     project = cache_folder() / "try" / digest_of([str(folder)])
     project.mkdir(parents=True, exist_ok=True)
+    project.chmod(0o700)  # copies of the folder are here, and who may read those depends on the folders above it, too
     script = project / _SCRIPT
     script.write_text(f'cd "$1" && exec {shlex.join(words)}\n', encoding="utf-8", errors="surrogateescape")
     again = ["cp", "-a", "--reflink=auto", "--", f"{folder}/.", "{pool}"]  # for a replay without its recording

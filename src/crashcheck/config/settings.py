@@ -58,6 +58,7 @@ class SetupConfig:
 
     command: Command | None = None
     env: Mapping[str, str] = field(default_factory=dict)  # added to that of the workload, which it gets, too
+    timeout_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ def parse(text: str, path: Path) -> Config:
         return Section(path, name, values)
 
     build = section("build", ("command",))
-    setup = section("setup", ("command", "env"))
+    setup = section("setup", ("command", "env", "timeout_s"))
     workload = section(
         "workload", ("command", *server.KEYS, "env", "timeout_s", "operations_file", "operations", "recorder")
     )
@@ -253,15 +254,16 @@ def parse(text: str, path: Path) -> Config:
     budget = section("budget", ("seconds", "states"))
     report = section("report", ("notes", "fixes", "fail_on"))
     record = section("record", ("mapping", "memory", "io_uring"))
+    workload_s = workload.seconds("timeout_s", 60.0)
     config = Config(
         path=path.absolute(),
         folder=path.absolute().parent,
         build=BuildConfig(build.command("command")),
-        setup=SetupConfig(setup.command("command"), setup.env()),
+        setup=SetupConfig(setup.command("command"), setup.env(), setup.seconds("timeout_s", workload_s)),
         workload=WorkloadConfig(
             workload.command_or_server(("pool", "ops", "run", "port")),
             workload.env(),
-            workload.seconds("timeout_s", 60.0),
+            workload_s,
             workload.text("operations_file"),
             *workload.functions_and_pairs("operations"),
             recorder=_recorder(workload),

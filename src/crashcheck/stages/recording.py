@@ -202,6 +202,7 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         timeout_s=config.workload.timeout_s,
         setup=setup.argv(pool=pool) if setup is not None else None,
         setup_env=config.setup.env,
+        setup_timeout_s=config.setup.timeout_s,
         loads=needs_loads(config),
         memory=config.record.memory,
         io_uring=config.record.io_uring,
