@@ -140,9 +140,10 @@ def check_calls(recording: Recording, command: str, must_update: bool, folder: P
     changed = _changed(recording.first, recording.pool)
     if changed:
         more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+        shown = ", ".join(changed[:_MOST_NAMED]) + more
         raise CrashcheckError(
             "not-followed",
-            f"{command} was not seen to change anything in {folder}, but {', '.join(changed[:_MOST_NAMED])}{more} changed",
+            f"{command} was not seen to change anything in {folder}, but {shown} changed",
             "Let the command itself start the process that writes.",
         )
     reasons = [_UNCHANGED[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _UNCHANGED]

@@ -1,4 +1,4 @@
-"""A program that root starts and that drops its rights finds its files in crash images; nobody else finds more there."""
+"""A program that root starts and that drops its rights finds its files in crash images, and others no more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = """
 [setup]
 command = "mkdir {pool}/data && echo old > {pool}/data/f && chown -R 65534 {pool}/data"
 [workload]
-command = "setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'cd {pool}/data && umask 77 && echo new > t && sync t && mv t f && mkdir -p d && echo x > d/g && sync'"
+command = "setpriv --reuid 65534 --regid 65534 --clear-groups sh work {pool}/data"
 recorder = "syscalls"
 [pool]
 files = ["*"]
@@ -32,6 +32,11 @@ files = ["*"]
 command = "setpriv --reuid 65534 --regid 65534 --clear-groups sh check {pool}/data"
 [model]
 name = "ext4"
+"""
+WORK = """
+set -e; cd "$1"; umask 77
+echo new > t; sync t; mv t f
+mkdir d; echo x > d/g; sync
 """
 CHECK = """
 set -e; cd "$1"
@@ -48,6 +53,7 @@ def project() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="crashcheck-dropped-"))
     folder.chmod(0o755)
     (folder / "crashcheck.toml").write_text(CONFIG)
+    (folder / "work").write_text(WORK)
     (folder / "check").write_text(CHECK)
     yield folder
     shutil.rmtree(folder)

@@ -98,7 +98,8 @@ def test_a_command_that_fails_is_quoted(script: str, recorded: Callable[..., tup
 
 
 def test_setup_has_a_time_of_its_own(tmp_path: Path) -> None:
-    workload = Workload(["true"], ["*"], timeout_s=600, setup=["sh", "-c", "echo begun; sleep 600"], setup_timeout_s=0.5)
+    setup = ["sh", "-c", "echo begun; sleep 600"]
+    workload = Workload(["true"], ["*"], timeout_s=600, setup=setup, setup_timeout_s=0.5)
     message = error(lambda: record(workload, tmp_path / "work"), "setup-timeout")
     assert message == "the setup command was stopped after 0.5 s: sh -c echo begun; sleep 600\nbegun"
 
