@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from crashcheck.checker.execution import process
+from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images import image_folder
 from crashcheck.cli import main
 from crashcheck.errors import EXIT_CLEAN
@@ -74,6 +78,18 @@ def test_images_can_be_entered_by_whom_the_recording_lets_in(mode: int, expected
     for shared in (project, project / "none"):  # in shared memory, or below the recording's folder
         home = image_folder.home(project, 0, 1, shared)
         assert stat.S_IMODE(home.stat().st_mode) == expected
+
+
+def test_a_program_has_its_limits_from_the_start_and_we_have_ours_afterwards() -> None:
+    """Its rights dropped, it could not be limited any more."""
+    before = [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+    with process._inherited(Limits(memory_bytes=8 << 30, file_bytes=1 << 20).of_resources()):
+        started = subprocess.run(["sh", "-c", "ulimit -v; ulimit -f"], capture_output=True, text=True)
+    assert started.stdout == "8388608\n2048\n"
+    with process._inherited(Limits(memory_bytes=1 << 20).of_resources()):  # less than it takes to start it
+        started = subprocess.run(["sh", "-c", "ulimit -v"], capture_output=True, text=True)
+    assert started.stdout == "unlimited\n"
+    assert [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)] == before
 
 
 def test_a_file_that_no_mode_is_known_of_is_a_secret_of_the_folders_owner(project: Path) -> None:
