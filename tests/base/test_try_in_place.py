@@ -347,7 +347,7 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def wait_for(self, text: str) -> None:
-        """Read until `text` has appeared, and forget what came before."""
+        """Read until `text` has appeared, and drop what precedes it."""
         while text.encode() not in self.seen:
             self.seen += os.read(self.fd, 4096)
         self.seen = self.seen.partition(text.encode())[2]
