@@ -146,8 +146,6 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
 
     Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `setup-timeout`, `record-folder`,
     `record-failed`, `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`,
-    Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `setup-timeout`, `record-folder`,
-    `record-failed`, `record-disk-full`, `record-limit`, `hooks-version`, `no-trace`, `not-instrumented`,
     `nothing-persistent`, `ptrace-not-permitted`, `fault-not-met`, `not-followed`, and those of build_runtime.
     """
     library = runtime or build_runtime()
