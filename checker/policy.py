@@ -28,6 +28,8 @@ FAIL_ON: tuple[FailOn, ...] = ("none", *LEVELS)
 # states and all within 200. There a fifth is tested after 8 to 30 states in the five structures that have up to 61
 # signatures, and after 160 to 250 in the three that have 471 to 1,417; in 150 transactions of sqlite (280) after 200.
 LEAST_SHARE, FEW_SIGNATURES, LEAST_OF_FEW = 0.2, 10, 0.8
+# A program that repeats one call has two signatures: these are tested after two states of 300,000 calls.
+LEAST_STATES = 10
 
 # -- suppressions
 
@@ -214,7 +216,14 @@ def checked_nothing(result: RunResult) -> bool:
 def barely_searched(result: RunResult) -> bool:
     """Whether a budget ended the search so early that to find nothing means nothing."""
     all_, tested = result.states.signatures, result.states.signatures_tested
-    return tested < max(LEAST_SHARE * all_, min(LEAST_OF_FEW * all_, FEW_SIGNATURES))
+    return few_states(result) or tested < max(LEAST_SHARE * all_, min(LEAST_OF_FEW * all_, FEW_SIGNATURES))
+
+
+def few_states(result: RunResult) -> bool:
+    """Whether a budget ended the search after fewer states than the first bugs need, whatever signatures they have."""
+    states = result.states
+    decided = states.executed + states.pruned + states.explored + states.reused
+    return bool(states.signatures) and decided < LEAST_STATES
 
 
 def undecided(result: RunResult) -> bool:

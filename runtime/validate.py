@@ -149,8 +149,7 @@ def check_calls(recording: Recording, command: str, must_update: bool, folder: P
     reasons = [_UNCHANGED[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _UNCHANGED]
     raise CrashcheckError(
         "nothing-persistent",
-        f"{command} changed no name, size or byte in {folder}"
-        + "".join(f"\n  - {reason}" for reason in reasons),
+        f"{command} changed no name, size or byte in {folder}" + "".join(f"\n  - {reason}" for reason in reasons),
         "Let the command use {pool} for the folder.",
     )
 

@@ -224,7 +224,9 @@ def headline(result: RunResult) -> str:
 
 
 def searched_share(result: RunResult) -> str:
-    """`searched 4 %`: of the site signatures, where a budget ended the search."""
+    """`searched 4 %`: of the site signatures, where a budget ended the search; or that it ended after a few states."""
+    if policy.few_states(result):
+        return "the budget ended the search at once"
     return f"searched {percent(result.states.signatures_tested, result.states.signatures)}"
 
 

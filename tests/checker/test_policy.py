@@ -76,6 +76,8 @@ UNSEEN = replace(TRACE, not_followed=(NotFollowed("io_uring", "use other calls")
         (run(states=replace(ALL, signatures=100, signatures_tested=20)), "error", False),
         (run(states=replace(ALL, signatures=12, signatures_tested=9)), "error", True),
         (run(states=replace(ALL, signatures=5, signatures_tested=4)), "error", False),
+        (run(states=replace(ALL, executed=9, pruned=0, signatures=2, signatures_tested=2)), "error", True),
+        (run(states=replace(ALL, executed=9, pruned=1, signatures=2, signatures_tested=2)), "error", False),
         (run(), "warning", False),
     ],
     ids=[
@@ -94,6 +96,8 @@ UNSEEN = replace(TRACE, not_followed=(NotFollowed("io_uring", "use other calls")
         "enough",
         "too little of few",
         "enough of few",
+        "too few states of a call that repeats",
+        "ten states of a call that repeats",
         "clean",
     ],
 )
