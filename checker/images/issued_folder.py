@@ -1,6 +1,6 @@
 """The watched folder as the program saw it: its paths and the bytes of its files after each call of the recorded run.
 
-Going on costs what was changed, so that a run over thousands of files is read in proportion to its length.
+A step costs what was changed, so that a run over thousands of files is read in proportion to its length.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class IssuedFolder:
         return np.zeros(256, dtype=np.int64) if file is None or not self.names.get(inode) else file.counts()
 
     def before(self, event: int) -> None:
-        """Go on to just before an event; no name changes until then."""
+        """Move to just before an event; no name changes until then."""
         stop = int(np.searchsorted(self._contents, event))
         for inode, rows in by_file(self._graph.trace, self._contents[self._done : stop]):
             self._files[inode].replay(self._graph.trace, rows)
@@ -69,7 +69,7 @@ class IssuedFolder:
         self._done = stop
 
     def after(self, event: int) -> set[str]:
-        """Go on to just after an event; returns the paths that have another inode by it, or none."""
+        """Move to just after an event; returns the paths that have another inode by it, or none."""
         self.before(event + 1)
         return self._rename(self._entries[event]) if event in self._entries else set()
 

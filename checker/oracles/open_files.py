@@ -1,6 +1,6 @@
 """Which files of a crash state may differ from what the program last saw, or from each version that they had.
 
-All others are whole, and are not looked at: a state costs what is open at its crash point, not what the folder holds.
+All others are whole, and are not read: a state costs what is open at its crash point, not what the folder holds.
 """
 
 from __future__ import annotations

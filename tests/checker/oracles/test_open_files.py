@@ -1,4 +1,4 @@
-"""Files that are not open at a crash point are whole: verdicts are those of an oracle that looks at all files."""
+"""Files that are not open at a crash point are whole: verdicts are those of an oracle that reads all files."""
 
 from __future__ import annotations
 
