@@ -192,9 +192,9 @@ class Runner:
             wanted = () if limits_itself else self.limits.of_resources()
             with _inherited(wanted):
                 pid = self._start(program, argv, env, offer)
-            # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
-            for which, value in wanted:
-                _limit(pid, which, value)
+                # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
+                for which, value in wanted:
+                    _limit(pid, which, value)
         run = _Underway(pid, os.pidfd_open(pid), offer, forked)
         try:
             reason = self._wait_through_ready(run, waiting, order, abandon_fd, started + limit_s)

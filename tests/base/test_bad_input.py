@@ -131,10 +131,10 @@ def test_two_runs_in_one_folder_at_once_do_not_disturb_each_other(project: Path,
 
 def test_orphans_of_a_check_are_ended_with_it(project: Path, environment: dict[str, str]) -> None:
     configure(project, "setsid sleep 1000 & sleep 1000 & true")
-    process = start(project, environment, "--states", "6")
+    process = start(project, environment, "--states", "12")
     process.communicate()
     assert process.returncode == 0
-    assert report(project)["run"]["states"]["executed"] == 6
+    assert report(project)["run"]["states"]["executed"] == 12
     assert running_in(project) == []
 
 

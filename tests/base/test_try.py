@@ -38,7 +38,7 @@ def test_standard_error_acknowledges_if_it_is_standard_output(
             main(["try", "--states", "50", "--", "sh", "-c", f"{redirect}; echo content >f; echo done >&2"]) == verdict
         )
         (tmp_path / "f").unlink()
-    assert "the size 8 of f can be lost after later output was printed" in capfd.readouterr().out
+    assert "the size 8 of f can be lost after later output was printed" in capfd.readouterr().err
 
 
 def test_a_file_made_elsewhere_and_moved_in_needs_a_sync(
@@ -53,7 +53,7 @@ def test_a_file_made_elsewhere_and_moved_in_needs_a_sync(
         (folder / "cfg.json").unlink()
     assert (
         "the rename of a file elsewhere to cfg.json can survive a crash without the size 2 of cfg.json"
-        in capsys.readouterr().out
+        in capsys.readouterr().err
     )
 
 
@@ -132,6 +132,6 @@ def test_a_budget_ends_what_comes_before_the_search_too_and_that_is_no_verdict(
     monkeypatch.chdir(tmp_path)
     command = "printf new > tmp; mv tmp f; echo ready"
     assert main(["try", "--budget", "0.0001s", "--", "sh", "-c", command]) == EXIT_FAILED
-    printed = capfd.readouterr().out
+    printed = capfd.readouterr().err
     assert "No verdict: none of " in printed
     assert "the time budget ended while the versions of files were read, after " in " ".join(printed.split())

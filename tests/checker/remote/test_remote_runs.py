@@ -88,9 +88,9 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machin
     made.close()
 
 
-def buggy(folder: Path, clauses: Path) -> World:
+def buggy(folder: Path, clauses: Path, rounds: int = 1) -> World:
     claims = f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0"
-    return world_of_lines(folder, clauses, *claims, rounds=1)
+    return world_of_lines(folder, clauses, *claims, rounds=rounds)
 
 
 @pytest.fixture
@@ -124,9 +124,9 @@ def test_machines_find_what_one_machine_finds(lines: World, expected: SearchResu
     found = together(lines, machines)
     assert found == expected
     assert found.findings
-    batches = found.states.executed / BATCH
-    assert sum(ran(machines)) >= batches > 8
-    assert min(ran(machines)) > batches / 4
+    # What explaining a failure has run is not executed elsewhere once more.
+    assert found.states.executed / BATCH > sum(ran(machines)) - 2 > 8
+    assert min(ran(machines)) > 0
     assert host._host.sessions == {}
     assert [path.name for folder in machines.folders.values() for path in folder.iterdir()] == ["crashcheck-pieces"] * 2
 
@@ -143,7 +143,7 @@ def test_states_of_a_machine_that_is_lost_are_executed_by_the_others(
     found = together(lines, machines)
     assert found == expected
     assert ran(machines)[0] == 3
-    assert ran(machines)[1] >= found.states.executed / BATCH - 2
+    assert ran(machines)[1] > 8
     assert capfd.readouterr().err == (
         "crashcheck: machines: machine a was lost: its crash states are executed elsewhere\n"
     )
@@ -163,7 +163,7 @@ def test_the_search_continues_alone_when_all_machines_are_lost(
     assert "NO WORKER IS LEFT" in capfd.readouterr().err
 
 
-def test_a_machine_that_joins_takes_part(lines: World, expected: SearchResult, machines: Machines) -> None:
+def test_a_machine_that_joins_takes_part(tmp_path: Path, clauses: Path, machines: Machines) -> None:
     del machines.there["b"]
 
     def joins(worker: str, function: str, before: int) -> bool:
@@ -172,7 +172,9 @@ def test_a_machine_that_joins_takes_part(lines: World, expected: SearchResult, m
         return True
 
     machines.on_call = joins
-    assert together(lines, machines) == expected
+    found = together(buggy(tmp_path / "w", clauses, rounds=4), machines)
+    assert found == alone(buggy(tmp_path / "alone", clauses, rounds=4))
+    assert found.findings
     assert ran(machines)[1] > 1
 
 

@@ -55,7 +55,7 @@ def test_a_run_that_a_budget_ended_at_once_is_no_pass_and_one_to_its_end_is(
     done = run_crashcheck(*words, "--states", "2", cwd=tmp_path, env=environment)
     states = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["run"]["states"]
     assert (done.returncode, states["executed"], states["signatures_tested"] <= 2) == (2, 2, True)
-    assert "\nNo verdict: searched " in f"\n{done.stdout}"
+    assert "\nNo verdict: the budget ended the search at once" in f"\n{done.stdout}"
     done = run_crashcheck(*words, cwd=tmp_path, env=environment)
     states = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["run"]["states"]
     assert (done.returncode, states["signatures"]) == (0, 0)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -62,14 +63,15 @@ def refusing(tmp_path: Path, built: Callable[[str], str]) -> Refusing:
 
 
 def rows(trace: Trace, recording: Recording) -> list[tuple[object, ...]]:
-    """Every event with all that it holds. Processes are numbered, and the recording's folder has one name."""
+    """Every event with all that it holds, process by process: between two of them the order of what does not depend on
+    each other differs. Processes are numbered, and the recording's folder has one name."""
     pids = {int(pid): at for at, pid in enumerate(dict.fromkeys(trace.events["pid"].tolist()))}
-    fields = ("seq", "kind", "call", "thread", "file", "folder", "flags", "offset", "size", "site", "stack", "aux")
+    fields = ("kind", "call", "thread", "file", "folder", "flags", "offset", "size", "site", "stack", "aux")
     out: list[tuple[object, ...]] = []
     for index, event in enumerate(trace.events):
         data = trace.data(index).replace(os.fsencode(recording.folder), b"FOLDER")
         out.append((pids[int(event["pid"])], *(int(event[field]) for field in fields), data))
-    return out
+    return sorted(out, key=itemgetter(0))
 
 
 def both(tmp_path: Path, workload: Workload, library: RuntimeLibrary) -> tuple[Trace, Recording]:
