@@ -124,10 +124,10 @@ static int after(const char *what, const char *file)
 int main(int count, char **words)
 {
     char *file = count > 3 ? words[3] : NULL;
-    struct rlimit limit;
+    struct rlimit memory, files;
     do /* they are set while this begins */
-        getrlimit(RLIMIT_FSIZE, &limit);
-    while (getenv("LIMITED") && limit.rlim_cur == RLIM_INFINITY);
+        getrlimit(RLIMIT_AS, &memory), getrlimit(RLIMIT_FSIZE, &files);
+    while (getenv("LIMITED") && (memory.rlim_cur == RLIM_INFINITY || files.rlim_cur == RLIM_INFINITY));
     before(words[1], file);
     if (!strcmp(words[1], "takes acked"))
         return printf("%ld\n", CRASHCHECK_READY_ACKED(atol(words[2]))) < 0;
@@ -432,7 +432,7 @@ def test_nothing_waits_where_the_check_never_calls(served: Callable[[Limits], Se
 def test_each_output_that_is_compared_is_that_of_a_new_process(
     served: Callable[[Limits], Served], program: str, pool: Path
 ) -> None:
-    limits = Limits(timeout_s=60, file_bytes=1 << 20, apart=True, outputs=("stdout", "stderr", "fd 3"))
+    limits = Limits(timeout_s=60, memory_bytes=1 << 30, file_bytes=1 << 20, apart=True, outputs=("stdout", "stderr", "fd 3"))
     runs = served(limits)
     runs.env["LIMITED"] = "1"
     for after in ("itself", "third"):
