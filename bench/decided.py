@@ -8,7 +8,6 @@ import resource
 from bench import recall
 from bench.measure import scratch
 from bench.search import calibration
-from crashcheck import pipeline
 from crashcheck.checker.budget import Budget
 from crashcheck.stages.search_setup import search_of
 from crashcheck.stages.strategy_setup import early_states, strategy_of
@@ -30,7 +29,7 @@ def _searched(bug: recall.Bug, operations: int) -> dict[str, object]:
     with scratch(512) as folder, recall.ready(bug, folder, operations) as (config, run, executor):
         budget, before = Budget(SECONDS), _cpu()
         strategy = strategy_of(config, run, early=early_states(budget))
-        found = search_of(config, run, executor, strategy, budget, pipeline.cores(), explore=True).run()
+        found = search_of(config, run, executor, strategy, budget, explore=True).run()
         states = found.states
         left = states.feasible - states.executed - states.pruned - states.explored
         return {

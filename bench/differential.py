@@ -13,7 +13,6 @@ from pathlib import Path
 from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.recall import Bug, planted, ready
-from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.results import Finding, Location, StopReason
@@ -78,8 +77,8 @@ def measure(bug: Bug, folder: Path, operations: int, seconds: float) -> Row:
         def search(name: str, states: int | None) -> tuple[Search, SearchResult, list[CrashState]]:
             seen = _Seen(strategy_of(override(config, strategy=name), run))
             own = folder / "work" / f"{name}-{states}"
-            budget, jobs = Budget(seconds, states), pipeline.cores()
-            exploring = search_of(config, run, executor, seen, budget, jobs, folder=own, explore=False)
+            budget = Budget(seconds, states)
+            exploring = search_of(config, run, executor, seen, budget, folder=own, explore=False)
             found = exploring.run()
             executor.settle()
             return exploring, found, seen.states

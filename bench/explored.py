@@ -16,7 +16,6 @@ from unittest.mock import patch
 from bench.measure import scratch
 from bench.programs import CHECKOUT
 from bench.recall import Bug, planted, ready
-from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Left, endless
 from crashcheck.checker.exploration import points
 from crashcheck.checker.states.space import StateSpace
@@ -95,13 +94,13 @@ def main() -> int:
 def measure(bug: Bug, folder: Path, args: argparse.Namespace) -> Row:
     with ready(bug, folder, args.operations) as (config, run, executor):
         config = override(config, strategy="ranked")
-        jobs, first = pipeline.cores(), Budget(args.seconds, args.states)
-        ordinary = search_of(config, run, executor, strategy_of(config, run), first, jobs, explore=False).run()
+        first = Budget(args.seconds, args.states)
+        ordinary = search_of(config, run, executor, strategy_of(config, run), first, explore=False).run()
         executor.settle()
         began = time.perf_counter()
         with patch.object(points, "_FEW", 0):
             budget, own = Budget(args.seconds), folder / "explored"
-            search = search_of(config, run, executor, LeftToExploredRuns(), budget, jobs, folder=own, explore=True)
+            search = search_of(config, run, executor, LeftToExploredRuns(), budget, folder=own, explore=True)
             explored = search.run()
         executor.settle()
         assert search._exploration is not None

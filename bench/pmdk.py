@@ -104,7 +104,7 @@ def _searched(config: Config, recorded: RecordedRun, executor: Executor) -> dict
     cpu = cpu_since(executor)
     budget = Budget(MOMENTS[-1])
     strategy = strategy_of(config, recorded, early=early_states(budget))
-    found = search_of(config, recorded, executor, strategy, budget, pipeline.cores(), progress=watch).run()
+    found = search_of(config, recorded, executor, strategy, budget, progress=watch).run()
     main, own, checks = cpu()
     states = found.states
     return {

@@ -13,6 +13,7 @@ from bench.measure import Spread, interleaved, ratio, scratch
 from bench.programs import HERE, compile_program
 from bench.states import Content, Point, State
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.command import Command
@@ -69,8 +70,8 @@ def _cpu_s(content: Content, setup: CheckSetup, states: int, *, copied: bool) ->
     """CPU seconds of this process and its children, the start of one worker included."""
     began = sum(os.times()[:4])
     # An executor asks its content and its points for nothing but what Content and Point have.
-    with Executor(cast(Any, content), cast(Any, [Point()]), setup, ExitStatus(), jobs=1) as executor:
-        passed = (executor.try_forking() if copied else executor.run_final()).passed
+    with Executor(WorkerPool(cast(Any, content), cast(Any, [Point()]), setup, jobs=1), ExitStatus()) as executor:
+        passed = (executor.try_copies() if copied else executor.run_final()).passed
         tickets = [executor.submit(cast(Any, State(0, number))) for number in range(states)]
         verdicts = [executor.result(ticket) for ticket in tickets]
         assert passed

@@ -220,7 +220,7 @@ def _search(
             raise _Found(progress.executed)
 
     plan = strategy_of(config, run, early=early_states(budget))
-    search = search_of(config, run, executor, plan, budget, pipeline.cores(), folder=work, progress=watch)
+    search = search_of(config, run, executor, plan, budget, folder=work, progress=watch)
     try:
         explored = search.run()
     except _Found as found:

@@ -21,7 +21,7 @@ class Remembering(Executor):
         self._remembered = 0
 
     def submit(self, state: CrashState, *args: Any, **options: Any) -> int:
-        fingerprint = self._content.fingerprint(state)
+        fingerprint = self.workers.content.fingerprint(state)
         verdict = self._verdicts.get(fingerprint)
         if verdict is None:
             ticket = super().submit(state, *args, **options)

@@ -15,7 +15,6 @@ import numpy as np
 
 from bench import recall
 from bench.measure import Spread, interleaved, ratio, scratch
-from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.images.transition import Content
 from crashcheck.stages.search_setup import search_of
@@ -62,7 +61,7 @@ def _searched(config: Any, run: Any, executor: Any, folder: Path) -> dict[str, o
 
     began, cpu = time.process_time(), cpu_since(executor)
     strategy = strategy_of(config, run, early=early_states(budget))
-    search = search_of(config, run, executor, strategy, budget, pipeline.cores(), progress=watch, explore=False)
+    search = search_of(config, run, executor, strategy, budget, progress=watch, explore=False)
     executed = search.run().states.executed
     main, own, checks = cpu()
     return {

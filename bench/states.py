@@ -15,6 +15,7 @@ from typing import Any, cast
 from bench.measure import Spread, interleaved, ratio, scratch
 from bench.programs import compile_program
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.images.piecewise import FilePatch
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
@@ -147,7 +148,7 @@ def _executor(content: Content, first: Path, work: Path, check: tuple[str, str],
     command = CheckCommand.find(Command(" ".join(words), words), work)
     setup = CheckSetup(command, folder=work, first=first, work=work, patterns=("image",))
     # An executor asks its content and its points for nothing but what Content and Point have.
-    with Executor(cast(Any, content), cast(Any, [Point()]), setup, ExitStatus(), jobs=jobs) as executor:
+    with Executor(WorkerPool(cast(Any, content), cast(Any, [Point()]), setup, jobs=jobs), ExitStatus()) as executor:
         yield executor
 
 

@@ -45,8 +45,8 @@ def replay(
         )
     _must_be_feasible(subject, state)
     if len(token.levels) == 1:
-        executor.write_image(state, image)
-        return Replayed(subject, state, image, executor.run(state), executor.shown_command(state, str(image)))
+        executor.images.write_image(state, image)
+        return Replayed(subject, state, image, executor.run(state), executor.shown(state.point, str(image)))
     if deeper is None or len(token.levels) != 2:
         raise CrashcheckError(
             "token-no-state",
@@ -58,15 +58,15 @@ def replay(
     _must_be_same_run(recovery, inner)
     _must_be_feasible(recovery.subject, inner.state)
     with deeper.executor(recovery, subject, state) as below:
-        below.write_image(inner.state, image)
+        below.images.write_image(inner.state, image)
         verdict = below.run(inner.state)
-        return Replayed(recovery.subject, inner.state, image, verdict, below.shown_command(inner.state, str(image)))
+        return Replayed(recovery.subject, inner.state, image, verdict, below.shown(inner.state.point, str(image)))
 
 
 def _record(subject: Subject, executor: Executor, state: CrashState, image: Path, deeper: RecoverySearch) -> Recovery:
     folder = image.with_name(image.name + ".recovery")
     folder.mkdir()
-    executor.write_image(state, folder / "image")
+    executor.images.write_image(state, folder / "image")
     work = folder / "record"
     work.mkdir()
     point = subject.space.points[state.point]

@@ -18,7 +18,6 @@ from bench.papers import correlated, reorderings
 from bench.papers.variants import variants
 from bench.recall import STRATEGIES, Bug, marks_of, ready
 from bench.remember import Remembering
-from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
@@ -108,7 +107,7 @@ class Watching(Remembering):
         return verdict
 
     def run(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> Verdict:
-        key = self._content.fingerprint(state), patient
+        key = self.workers.content.fingerprint(state), patient
         verdict = self._explaining.get(key) if self._recalls else None
         if verdict is None:
             verdict = super().run(state, patient=patient, most_s=most_s)
@@ -163,7 +162,6 @@ class Bench:
             self.executor,
             strategy,
             self.budget,
-            pipeline.cores(),
             folder=self.work,
             progress=watch,
             explore=False,

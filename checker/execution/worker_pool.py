@@ -99,10 +99,13 @@ class WorkerPool:
         `acknowledged`: (operations, bytes) that were acknowledged at every point, instead of those of the points.
         """
         # what is run; never changes
+        self.content = content
+        self._points = points
         self.setup = setup
         self.limits = limits or Limits()
-        self._jobs = max(1, jobs)
+        self.jobs = max(1, jobs)
         whole = acknowledged or (operations, stdout_bytes)
+        self.acknowledged = acknowledged
         self.tasks = Tasks(content, points, setup.first, self.limits.timeout_s, acknowledged, whole)
         # the workers, while the pool is open
         self._home: Path | None = None  # the folder of all images
@@ -134,9 +137,9 @@ class WorkerPool:
     def _start(self) -> None:
         bytes_held = sparse.data_bytes(self.setup.first)
         image_folder.remove_abandoned(self.setup.work)
-        self._home = image_folder.home(self.setup.work, bytes_held, self._jobs)
+        self._home = image_folder.home(self.setup.work, bytes_held, self.jobs)
         self._lock = image_folder.lock(self._home)
-        for index in range(self._jobs):
+        for index in range(self.jobs):
             self._workers.append(WorkerProcess(index, self._home, self.setup, self.limits))
         for worker in self._workers:
             answer = self._receive(worker)
@@ -174,6 +177,11 @@ class WorkerPool:
     def ahead(self) -> int:
         """How many states others can be busy with at once."""
         return 0 if self._elsewhere is None else self._elsewhere.ahead
+
+    def beside(self, setup: CheckSetup, limits: Limits, acknowledged: tuple[int, int]) -> WorkerPool:
+        """One more worker, for other files or limits; `acknowledged`: at every point, unless that is fixed already."""
+        always = self.acknowledged or acknowledged
+        return WorkerPool(self.content, self._points, setup, limits=limits, acknowledged=always)
 
     # -- runs
 

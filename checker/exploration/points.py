@@ -19,8 +19,8 @@ from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
 from crashcheck.checker.kept.keys import product_key
-from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.verdict_source import VerdictSource
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import StateCount, Stretch
@@ -78,19 +78,17 @@ class PointExploration:
     def __init__(
         self,
         subject: Subject,
-        executor: Executor,
+        source: VerdictSource,
         decided: DecidedPoints,
         count: StateCount,
         left: Left,
-        exchange: Exchange = ALONE,
     ) -> None:
-        """`exchange`: as Search has it."""
         # constant
         self._space, self._content = subject.space, subject.content
-        self._executor = executor
+        self._source = source
+        self._executor = source.executor
         self._count = count
         self._left = left
-        self._exchange = exchange
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
         # changing
@@ -108,7 +106,7 @@ class PointExploration:
         # by the pending pieces of a granule: what is never flushed is pending at each later point
         self._losses_of: dict[Ids, Losses] = {}
         self._sets = 0  # in these
-        self._images = [_Image(executor, number) for number in range(_BATCH)]
+        self._images = [_Image(source.executor, number) for number in range(_BATCH)]
         self._todo = self._in_passes()
         self._limit = 0  # which of _LIMITS_S
         self._late: list[Stretch] = []  # not decided in it
@@ -142,8 +140,8 @@ class PointExploration:
         for stretch, one, own, there, key, image in each:
             result, folder = there or (own, image.folder)
             late = late or (result is not None and result.late)
-            if self._exchange.noted is not None and key is not None and own is not None:
-                self._exchange.noted.add_explored(self._with_limit(key, own), own, folder)
+            if key is not None and own is not None:
+                self._source.explored(self._with_limit(key, own), own, folder)
             out += self._taken(stretch, one, result, folder, resumed=there is not None)
         self._adapt(late)
         return out
@@ -152,8 +150,7 @@ class PointExploration:
         """What another search has found out about a product, in the time that this one would give it."""
         if key is None:
             return None
-        known = self._exchange.known
-        return known.explored(key) or known.explored(self._with_limit(key))
+        return self._source.product(key) or self._source.product(self._with_limit(key))
 
     def _with_limit(self, key: bytes, result: Explored | None = None) -> bytes:
         """The key of a result: of one that came too late, or of which none is given, with the present limit."""
@@ -163,7 +160,7 @@ class PointExploration:
         """The stretches that are not another shard's. Those of others count as decided: they run what is not."""
         mine = []
         for stretch in some:
-            if not self._exchange.is_elsewhere(self._count.stretch_at(stretch.last)):
+            if not self._source.is_elsewhere(self._count.stretch_at(stretch.last)):
                 mine.append(stretch)
                 continue
             refused = self._refused
@@ -281,7 +278,7 @@ class PointExploration:
             self._refused = 0
             self._ends += len(result.ends)
             self._explored += 1
-            if not self._decide(stretch, reused=resumed and bool(self._exchange.known.since)):
+            if not self._decide(stretch, reused=resumed and bool(self._source.since)):
                 return []
             # one of each stretch at first, then fewer and fewer
             if self._explored <= _SAMPLES or not self._explored & (self._explored - 1):
@@ -290,10 +287,10 @@ class PointExploration:
 
     def _key(self, one: Product | str) -> bytes | None:
         """Under which a product is kept; None if it is not."""
-        if not self._exchange.keeps or isinstance(one, str):
+        if not self._source.keeps or isinstance(one, str):
             return None
         full = self._content.fingerprint(self._space.full(one.point))
-        return product_key(one.granules, full, self._executor.context(one.point))
+        return product_key(one.granules, full, self._executor.oracle.context(one.point))
 
     def _decide(self, stretch: Stretch, *, reused: bool = False) -> bool:
         """Note that all states of a stretch pass; False if one has failed."""
@@ -351,7 +348,7 @@ class _Image:
             self.remove()
         if self._point is None:
             self.folder.mkdir()
-        self._executor.write_issued(self._point, point, self.pool)
+        self._executor.images.write_issued(self._point, point, self.pool)
         self._point = point
 
     def remove(self) -> None:

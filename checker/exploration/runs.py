@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from crashcheck.checker.execution.process import captured
 from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
-from crashcheck.runtime.exploration import End, Explored
+from crashcheck.runtime.exploration import TABLE, End, Explored, read_table, write_table
 
 _FAILING = 4  # ends of a product that are examined
 
@@ -19,25 +20,53 @@ def explored_runs(
     timeout_s: float,
     until_s: float | None = None,
 ) -> list[Explored | None]:
-    """The results for some products, whose images are in these folders; None for None. Times as in `Executor.explore`.
+    """The results for some products, whose images are in these folders, as `pool`; None for None.
 
-    All in about the time of one if there are no more than workers.
+    The check is run with each combination of the granules' contents. Other files in the folders may be overwritten.
+    `timeout_s`: for each product; `until_s`: when the time of all is over, by the monotonic clock. All take about the
+    time of one if there are no more than workers.
     """
-    begun = [
-        None if one is None else executor.explore(one.point, one.granules, folder, timeout_s, until_s)
-        for one, folder in products
-    ]
+    begun = [None if one is None else _begun(executor, one, folder, timeout_s, until_s) for one, folder in products]
     return [
-        None if one is None or each is None else executor.explored(each, len(one.granules), folder)
+        None if one is None or each is None else _ended(executor, each, len(one.granules), folder)
         for each, (one, folder) in zip(begun, products, strict=True)
     ]
 
 
+def _begun(executor: Executor, one: Product, folder: Path, timeout_s: float, until_s: float | None) -> int | str:
+    """The ticket of the runs of a product; a text: why it cannot be explored."""
+    workers = executor.workers
+    stages, setup, limits = executor.oracle.stages(one.point), workers.setup, workers.limits
+    if len(stages) > 1:
+        return "it runs more than once"
+    if limits.outputs != ("stdout",):
+        return "more than its standard output is compared"
+    acked, printed = executor.images.acknowledged(one.point)
+    pool, stdout, ops, table = (folder / name for name in ("pool", "stdout", "ops", "table"))
+    ops.write_bytes(b"".join(stages))
+    recorded = setup.recorded_stdout
+    stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
+    write_table(table, pool, one.granules, apart=limits.apart, memory_bytes=limits.memory_bytes)
+    argv = setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None)
+    env = {**setup.environment(pool), TABLE: str(table)}
+    return workers.submit_exploration(one.point, argv, env, timeout_s, until_s)
+
+
+def _ended(executor: Executor, begun: int | str, granules: int, folder: Path) -> Explored:
+    """Wait for the result of what has begun, of so many granules; each once."""
+    if isinstance(begun, str):
+        return Explored((), 0, 0, begun, final=True)
+    run = executor.workers.ended(begun)
+    return read_table(folder / "table", granules, timed_out=run.ended.timed_out)
+
+
 def failing_ends(executor: Executor, explored: Explored, point: int, folder: Path) -> list[tuple[End, Verdict]]:
     """The first ends of what was explored in `folder` that fail, with their verdicts."""
+    names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
     failing: list[tuple[End, Verdict]] = []
     for end in explored.ends:
-        verdict = executor.judged(end, point, folder)
+        ended = captured(end.status, end.output, executor.workers.limits)
+        verdict = executor.oracle.judge(ended, names, point)
         if not verdict.passed:
             failing.append((end, verdict))
         if len(failing) == _FAILING:

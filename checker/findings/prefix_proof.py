@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,16 @@ class DigestedRun:
 
 
 RunDigested = Callable[[DigestsAt], DigestedRun | None]  # None: it could not be recorded
+
+
+class SecondRuns(NamedTuple):
+    """How the workload is recorded once more: with its files copied at an event, and with digests of them."""
+
+    snapshot: Snapshot | None = None
+    digested: RunDigested | None = None
+
+
+NO_SECOND_RUNS = SecondRuns()
 
 
 @dataclass(slots=True)

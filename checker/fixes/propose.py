@@ -28,6 +28,7 @@ from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, Who
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.other_files import run_changed
 from crashcheck.checker.results import Edit, Fix, Kind
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
@@ -324,7 +325,7 @@ class FixProposer:
         left_s = self.left()
         if left_s is not None and left_s <= 0:
             return untested()
-        return advise(partial(self.executor.run_changed, most_s=left_s))
+        return advise(partial(run_changed, self.executor, most_s=left_s))
 
     def _harms_alone(self, cause: Cause) -> bool:
         """Whether an update that can be lost must not persist before what completes it either.

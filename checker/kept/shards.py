@@ -67,21 +67,6 @@ class Exchange:
     share: Share | None = None
     noted: RunsFile | None = None
 
-    @property
-    def keeps(self) -> bool:
-        """Whether keys of images are of any use."""
-        return bool(len(self.known) or self.noted is not None)
-
-    def is_elsewhere(self, name: bytes) -> bool:
-        """Whether another shard executes what has this name.
-
-        By chance, and not in turn: that would give all large moments of similar operations to one shard.
-        """
-        if self.share is None:
-            return False
-        drawn = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
-        return drawn % self.share.of != self.share.index - 1
-
     def anew(self) -> Exchange:
         """The same search from its beginning, where nothing counts that was run so far."""
         if self.noted is not None:
@@ -90,6 +75,15 @@ class Exchange:
 
 
 ALONE = Exchange()
+
+
+def is_in(share: Share, name: bytes) -> bool:
+    """Whether a shard executes what has this name.
+
+    By chance, and not in turn: that would give all large moments of similar operations to one shard.
+    """
+    drawn = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+    return drawn % share.of == share.index - 1
 
 
 def merged(paths: Sequence[Path], key: SearchKey) -> tuple[KnownRuns, tuple[str, ...]]:

@@ -113,7 +113,7 @@ class Covering:
 
     def _prepare(self, exposure: MutantStates, clock: int, folder: Path) -> Product | str:
         folder.mkdir()
-        self._executor.write_image(self._common.state(clock, ()), folder / "pool")
+        self._executor.images.write_image(self._common.state(clock, ()), folder / "pool")
         return product_at(self._common.content, exposure, self._common, clock, folder / "pool")
 
     def _outcome(

@@ -1,9 +1,10 @@
 """Oracles, one file per oracle: what a run of the check means for its crash state.
 
-Returns `Verdict`s: through `Executor`, which runs the check on states, or `VerdictCache`, which remembers verdicts.
+Returns `Verdict`s: a search asks a `VerdictSource` for them, at whose bottom an `Executor` runs the check on states;
+`VerdictCache` remembers those that explain a failure.
 
-Other rooms import `blind_check`, `executor`, `exit_status`, `image_judge`, `output_equivalence`, `prepare`,
-`references`, `snapshot` and `verdict_cache`.
+Other rooms import `blind_check`, `copies`, `executor`, `exit_status`, `image_judge`, `kept_verdicts`, `other_files`,
+`output_equivalence`, `prepare`, `references`, `snapshot`, `verdict_cache` and `verdict_source`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.other_files import run_changed
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.patterns import watched_files
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
@@ -27,7 +28,7 @@ def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
     damaged: list[str] = []
 
     def passes(damage: Callable[[Path], None]) -> bool:
-        return executor.run_changed(whole, partial(_damage, patterns, damage, damaged), executor.short_s).passed
+        return run_changed(executor, whole, partial(_damage, patterns, damage, damaged), executor.short_s).passed
 
     return (BLIND,) if passes(_fill_with_zeros) and damaged and passes(_invert) else ()
 

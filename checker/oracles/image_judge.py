@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from crashcheck.checker.execution.check_command import CheckSetup
-from crashcheck.checker.images.transition import Content
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import Outcome, Verdict
-from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState
 
 _SHOWN = "compare {pool} with the files that the command leaves"
@@ -21,17 +18,11 @@ _SHOWN = "compare {pool} with the files that the command leaves"
 class ImageJudge(Executor):
     """An executor that runs nothing: it asks the oracle about the state itself."""
 
-    judges = True
+    ahead = 0  # it judges a state when its verdict is asked for
 
-    def __init__(
-        self,
-        content: Content,
-        points: Sequence[CrashPoint],
-        setup: CheckSetup,
-        oracle: SnapshotOracle,
-    ) -> None:
-        """Take what Executor takes; the workers that it makes are never started."""
-        super().__init__(content, points, setup, oracle)
+    def __init__(self, workers: WorkerPool, oracle: SnapshotOracle) -> None:
+        """Take what Executor takes; the workers are never started."""
+        super().__init__(workers, oracle)
         self._judge = oracle
         self._waiting: dict[int, CrashState] = {}
         self._next_ticket = 0
@@ -70,16 +61,13 @@ class ImageJudge(Executor):
     def run_final(self) -> Verdict:
         return _PASSED
 
-    def try_forking(self) -> Verdict:
+    def try_copies(self) -> Verdict:
         return _PASSED
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def stages(self, point: int) -> tuple[bytes, ...]:
-        return ()
-
-    def _shown(self, point: int, pool: str) -> str:
+    def shown(self, point: int, pool: str) -> str:
         return _SHOWN.replace("{pool}", pool)
 
 

@@ -13,18 +13,15 @@ from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
-from crashcheck.checker.findings.prefix_proof import RunDigested
+from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
 from crashcheck.checker.findings.register import DraftFinding, Register
-from crashcheck.checker.images.real_files import Snapshot
-from crashcheck.checker.kept.keys import image_key
-from crashcheck.checker.kept.shards import ALONE, Exchange
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
-from crashcheck.checker.results import Discovery, Finding, GroupRow, Outcome, StateCounts, StopReason, Verdict
+from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
+from crashcheck.checker.results import Discovery, Finding, GroupRow, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.failures import Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop, Reached
-from crashcheck.checker.search.protocol import Awaited, Candidate
+from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.signature_share import SignatureShare
 from crashcheck.checker.search.timeouts import raise_timeout
 from crashcheck.checker.states.counting import Feasible, StateCount
@@ -34,14 +31,12 @@ from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level
 from crashcheck.interruption import always
 
-_AHEAD = 4  # states submitted ahead for each worker
 _PROGRESS_S = 0.1
 _EXPLORED = "explored"  # the family of choices that explored runs led to
 _FIRST = 64  # choices of the strategy before anything is explored: most bugs are found by then
 _BETWEEN = 16  # of its choices between two turns of counting
 _COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
 _COUNT_AT_END_S = 1.0
-_ELSEWHERE = Verdict(Outcome.PASS, 0, None, "", False, 0.0)  # of an image that another shard executes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,54 +69,39 @@ class Search:
     def __init__(
         self,
         subject: Subject,
-        executor: Executor,
+        source: VerdictSource,
         strategy: Strategy,
         budget: Budget,
         *,
-        jobs: int = 1,
         progress: Callable[[Progress], None] | None = None,
-        snapshot: Snapshot | None = None,
-        digested: RunDigested | None = None,
-        depth: int = 1,
+        second_runs: SecondRuns = NO_SECOND_RUNS,
         outer: tuple[Level, ...] = (),
         explore: bool = False,
-        exchange: Exchange = ALONE,
     ) -> None:
-        """`snapshot`, `digested`: for the proof of what `kill -9` leaves, as PrefixProof has them.
+        """`second_runs`: for the proof of what `kill -9` leaves.
 
-        `depth`, `outer`: of a search over crashes of a recovery, how deep it is, and the crashes before it.
+        `outer`: of a search over crashes of a recovery, the crashes before it.
 
         `explore`: decide whole crash points by explored runs, if the strategy is one that gives all states.
-        `exchange`: what it takes from other searches, and leaves to them.
         """
         # constant
         self._subject = subject
-        self._executor = executor
+        self._source = source
+        self._executor = source.executor
         self._meter = Meter(budget)
         decided = DecidedPoints(subject.space)
         self._plan = strategy.plan(subject.space, self._meter.left, decided)
         self._progress = progress
-        self._depth = depth
         self._outer = outer
         self._strategy = strategy
-        self._exchange = exchange
-        shards = 1 if exchange.share is None else exchange.share.of
-        self._ahead = 0 if executor.judges else max(_AHEAD * max(1, jobs) * shards, executor.workers.ahead)
         # changing
         self._stats = GroupStats()
         self._passed: set[bytes] = set()  # fingerprints of states that passed
-        self._verdicts = VerdictCache(executor, subject.content, self._meter)
+        self._verdicts = VerdictCache(self._executor, subject.content, self._meter)
         self._failures = Failures(
-            subject,
-            executor,
-            self._verdicts,
-            snapshot=snapshot,
-            digested=digested,
-            left=self._meter.left,
-            outer=outer,
+            subject, self._executor, self._verdicts, second_runs=second_runs, left=self._meter.left, outer=outer
         )
         self._reached: Reached[Choice] = Reached()
-        self._resumed: set[int] = set()  # places of choices that were not executed: they passed in the search before
         self._last_shown = 0.0  # by the monotonic clock
         self._count = StateCount(subject.space)
         self._tested = SignatureShare(subject.space)
@@ -130,7 +110,7 @@ class Search:
         self._repeated = 0  # choices that were counted before
         self._exploration: PointExploration | None = None
         if explore and self._plan.whole:
-            self._exploration = PointExploration(subject, executor, decided, self._count, self._meter.left, exchange)
+            self._exploration = PointExploration(subject, source, decided, self._count, self._meter.left)
 
     def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
@@ -141,11 +121,11 @@ class Search:
             self,
             self._meter,
             self._reached,
-            ahead=self._ahead,
+            ahead=self._source.ahead,
             put_off=self._wait,
             put_aside=self._failures.explain_last,
             pruned=self._is_same,
-            cost=lambda candidate, verdict: candidate.place not in self._resumed,
+            cost=lambda candidate, verdict: candidate.fingerprint not in self._source.reused,
         )
         complete = False
         try:
@@ -154,8 +134,7 @@ class Search:
         finally:
             if self._exploration is not None:
                 self._exploration.close()
-            if self._exchange.noted is not None:
-                self._exchange.noted.close(complete)
+            self._source.end(complete=complete)
         for place, choice in self._reached.left:
             self._stats.left(place, choice)
         return self.result(stop)
@@ -215,51 +194,18 @@ class Search:
         known = self._verdicts.known(fingerprint)
         if known is not None:
             return lambda left_s: self._verdicts.known(fingerprint) or known
-        if self._is_elsewhere(candidate):
-            return lambda left_s: _ELSEWHERE
-        state, image = candidate.choice.state, self._image(candidate)
-        known_run = self._exchange.known.run(image, state.point)
-        if known_run is not None:
-            ended = self._executor.submit_ended(known_run)
-            return lambda left_s: self._taken_over(candidate.place, ended, left_s)
-        ticket = self._executor.submit(state)
-        return lambda left_s: self._executed(ticket, image, left_s)
+        return self._source.ask(self._asked(candidate))
 
-    def _taken_over(self, place: int, ticket: int, left_s: float | None) -> Verdict | None:
-        """The verdict on a state that another search has executed: a shard, or the one that is resumed."""
-        verdict = self._executor.result(ticket, left_s)
-        if verdict is not None and verdict.passed and self._exchange.known.since:
-            self._resumed.add(place)
-        return verdict
-
-    def _executed(self, ticket: int, image: bytes, left_s: float | None) -> Verdict | None:
-        """The verdict on a state, whose run is noted for other searches."""
-        verdict = self._executor.result(ticket, left_s)
-        run = self._executor.judged_run
-        if verdict is not None and run is not None and self._exchange.noted is not None:
-            self._exchange.noted.add(image, run)
-        return verdict
-
-    def _image(self, candidate: Candidate[Choice]) -> bytes:
-        """The key of a state's image; empty if none is needed."""
-        if not self._exchange.keeps:
-            return b""
-        return image_key(candidate.fingerprint, self._executor.context(candidate.choice.state.point))
-
-    def _is_elsewhere(self, candidate: Candidate[Choice]) -> bool:
-        """Whether another shard executes a state: its stretch is explored, or passed over, as a whole there."""
-        if self._exchange.share is None:
-            return False
-        whole = self._exploration is not None
-        point = candidate.choice.state.point
-        return self._exchange.is_elsewhere(self._count.stretch_at(point) if whole else candidate.fingerprint)
+    def _asked(self, candidate: Candidate[Choice]) -> Asked:
+        """What a source is asked. A stretch is explored, or passed over, as a whole in one shard."""
+        state, fingerprint = candidate.choice.state, candidate.fingerprint
+        return Asked(
+            state, fingerprint, fingerprint if self._exploration is None else self._count.stretch_at(state.point)
+        )
 
     def _wait(self, candidate: Candidate[Choice]) -> bool:
-        """Whether a state must be tested after all others; so must one that no shard has executed in its time."""
-        if self._failures.wait(candidate):
-            return True
-        known = self._exchange.known
-        return not known.complete and not known.since and not known.has(self._image(candidate))
+        """Whether a state must be tested after all others."""
+        return self._failures.wait(candidate) or self._source.is_last(self._asked(candidate))
 
     def describe(self, choice: Choice) -> str:
         return self.token(choice.state)
@@ -271,11 +217,11 @@ class Search:
         self._tested.test(candidate.choice.state)
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
-        if self._exchange.share is not None and not verdict.passed:
-            self._left_to_merging(candidate, verdict)
-        elif verdict.passed:
+        if verdict.passed:
             self._passed.add(candidate.fingerprint)
             raise_timeout(self._executor, verdict)
+        elif self._source.leaves_failures:
+            self._failures.left_to_others(candidate, verdict)
         else:
             self._failed(candidate, verdict)
         self._show()
@@ -294,11 +240,6 @@ class Search:
             if self._exploration is not None:
                 self._exploration.failed(candidate.choice.state, self.describe(candidate.choice))
 
-    def _left_to_merging(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
-        """A state of this shard fails. Those that are similar to a hang wait."""
-        if verdict.outcome is Outcome.TIMEOUT:
-            self._failures.known_timeouts.suspect(candidate.choice)
-
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
         self._tested.test(candidate.choice.state)
         if candidate.choice.family == _EXPLORED:  # the strategy gives it as well
@@ -313,7 +254,7 @@ class Search:
     def _found(self, draft: DraftFinding) -> None:
         self._meter.keep_for_fixes()
         if draft.found == (0, 0.0):
-            draft.found = self._reached.executed - len(self._resumed), self._meter.elapsed_s
+            draft.found = self._reached.executed - len(self._source.reused), self._meter.elapsed_s
         self._show(now=True)
 
     # -- reporting
@@ -330,9 +271,9 @@ class Search:
         tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
         return Progress(
             self._meter.elapsed_s,
-            self._reached.executed - len(self._resumed),
+            self._reached.executed - len(self._source.reused),
             max(0, self._reached.pruned - self._repeated),
-            len(self._resumed) + tried.states + tried.reused,
+            len(self._source.reused) + tried.states + tried.reused,
             self._failures.failing,
             len(self.register.drafts),
             self._executor.is_aside,
@@ -347,16 +288,14 @@ class Search:
     def _warnings(self) -> Iterator[str]:
         yield from self._reached.warnings
         yield from self._failures.warnings
-        yield from self._executor.notes
         yield from self._plan.notes
-        if self._exchange.noted is not None and self._exchange.noted.why:
-            yield f"--resume cannot continue this run: {self._exchange.noted.why}"
+        yield from self._source.notes
 
     def result(self, stop: StopReason) -> SearchResult:
         """What was found so far, by a search that ended for this reason."""
         if self._progress is not None:
             self._progress(self.standing())
-        bugs = self.register.bugs(depth=self._depth, outer=self._outer)
+        bugs = self.register.bugs(depth=1 + len(self._outer), outer=self._outer)
         bugs.sort(key=lambda bug: bool(bug.finding.uncertain))
         findings = [bug.finding for bug in bugs if not bug.finding.uncertain]
         uncertain = [bug.finding for bug in bugs if bug.finding.uncertain]
@@ -369,7 +308,7 @@ class Search:
             feasible=max(feasible.value, self._reached.executed),
             feasible_exact=feasible.exact,
             feasible_note=feasible.note,
-            executed=self._reached.executed - len(self._resumed),
+            executed=self._reached.executed - len(self._source.reused),
             pruned=max(0, self._reached.pruned - self._repeated),
             skipped=len(self._reached.left),
             failing=self._failures.failing,
@@ -379,8 +318,8 @@ class Search:
             explored=tried.states,
             explored_runs=tried.ends,
             not_explored=tried.left,
-            reused=len(self._resumed) + tried.reused,
-            reused_from=self._exchange.known.since if len(self._resumed) + tried.reused else "",
+            reused=len(self._source.reused) + tried.reused,
+            reused_from=self._source.since if len(self._source.reused) + tried.reused else "",
             signatures=signatures,
             signatures_tested=tested,
         )

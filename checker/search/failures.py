@@ -14,16 +14,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from crashcheck.checker.budget import Left, OutOfTime
 from crashcheck.checker.findings.classify import Cause, Classifier
-from crashcheck.checker.findings.prefix_proof import PrefixProof, RunDigested
+from crashcheck.checker.findings.prefix_proof import PrefixProof, SecondRuns
 from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register
-from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.other_files import run_on_files
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.protocol import Candidate
@@ -52,19 +53,18 @@ class Failures:
         executor: Executor,
         verdicts: VerdictCache,
         *,
-        snapshot: Snapshot | None,
-        digested: RunDigested | None,
+        second_runs: SecondRuns,
         left: Left,
         outer: tuple[Level, ...],
     ) -> None:
-        """`snapshot`, `digested`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one."""
+        """`second_runs`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one."""
         # constant
         self._subject = subject
         self._executor = executor
-        run_on, write_image = executor.run_on_files, executor.write_image
         self._proof = None
-        if snapshot is not None:
-            self._proof = PrefixProof(subject, snapshot, write_image, run_on, digested, left)
+        if second_runs.snapshot is not None:
+            run_on, write_image = partial(run_on_files, executor), executor.images.write_image
+            self._proof = PrefixProof(subject, second_runs.snapshot, write_image, run_on, second_runs.digested, left)
         self._outer = outer
         # changing
         signatures = by_call(subject.space)
@@ -104,6 +104,11 @@ class Failures:
         if again:
             self.known_timeouts.suspect(candidate.choice)
         return again
+
+    def left_to_others(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
+        """A state failed that another search explains. Those that are similar to a hang wait."""
+        if verdict.outcome is Outcome.TIMEOUT:
+            self.known_timeouts.suspect(candidate.choice)
 
     def take(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
         """Deal with a state that failed; whether it counts as failing, because it failed again."""

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from crashcheck.checker.budget import DiskFull, Meter, OutOfTime
+from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
-from crashcheck.checker.search.protocol import Awaited, C, Candidate, R, Searchable
+from crashcheck.checker.search.protocol import C, Candidate, R, Searchable
 from crashcheck.interruption import interruptible
 
 MOST_PUT_OFF = 20_000  # with so many postponed, further ones are executed when they come up

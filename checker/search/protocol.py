@@ -6,16 +6,16 @@ something else (fault schedules, interleavings of processes), describe its choic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from crashcheck.checker.oracles.verdict_source import Awaited
 
 C = TypeVar("C")  # a choice: a crash state and why it is tested, a mutant, a schedule
 R = TypeVar("R")  # what executing a choice gives: a verdict, the result of a search below it
 
 R_co = TypeVar("R_co", covariant=True)
-
-Awaited = Callable[[float | None], R | None]  # waits for a result, so many seconds at most; None: it was not there
 
 
 @dataclass(frozen=True, slots=True)

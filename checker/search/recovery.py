@@ -10,13 +10,16 @@ from pathlib import Path
 from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.worker_pool import WorkerPool
+from crashcheck.checker.findings.prefix_proof import SecondRuns
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import Finding, StateCounts, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.loop import Loop, Stopped
-from crashcheck.checker.search.protocol import Awaited, Candidate
+from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Strategy
@@ -65,15 +68,15 @@ class RecoverySearch:
     def executor(self, recovery: Recovery, outer: Subject, state: CrashState) -> Executor:
         """Runs the check on states of the recovery from `state`; what the workload had acknowledged then stays so."""
         point = outer.space.points[state.point]
-        return Executor(
+        workers = WorkerPool(
             recovery.subject.content,
             recovery.subject.space.points,
             replace(self.setup, first=recovery.first),
-            self.oracle(state.point),
             limits=self.limits,
             jobs=self.jobs,
             acknowledged=(int(point.acked), int(point.stdout_bytes)),
         )
+        return Executor(workers, self.oracle(state.point))
 
 
 class _Recoveries:
@@ -141,10 +144,8 @@ class _Recoveries:
                     inner,
                     below.strategy,
                     budget,
-                    jobs=below.jobs,
                     progress=below.progress,
-                    snapshot=recovery.snapshot,
-                    depth=2,
+                    second_runs=SecondRuns(recovery.snapshot),
                     outer=(self._level(state),),
                 )
                 again = inner.run_final()
@@ -158,7 +159,7 @@ class _Recoveries:
         """The check's run on a state's image; None where the check fails on it, or updates nothing."""
         point = self._outer.space.points[state.point]
         image, work = folder / "image", folder / "record"
-        self._executor.write_image(state, image)
+        self._executor.images.write_image(state, image)
         work.mkdir()
         recovery = self._below.record(image, int(point.acked), int(point.stdout_bytes), work)
         if recovery is None or not len(recovery.subject.graph):

@@ -67,7 +67,7 @@ def write_images(config: Config, run: Path, findings: Iterable[Finding], folder:
                 continue
             state = token.for_trace(recorded.subject.trace)
             pool = work / finding.id
-            executor.write_image(state, pool)
+            executor.images.write_image(state, pool)
             if (size := sum(path.stat().st_size for path in _files(pool))) > MOST_BYTES:
                 refused.append(f"{finding.id}: its files have {size:,} bytes")
                 continue

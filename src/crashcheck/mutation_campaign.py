@@ -24,10 +24,11 @@ from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persis
 from crashcheck.checker.mutation.product_exploration import Covering, ProductEnd, drawn
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
+from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.search.loop import Loop
-from crashcheck.checker.search.protocol import Awaited, Candidate
+from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.subject import NoProvenance
 from crashcheck.config import Config
@@ -213,7 +214,7 @@ class _Campaign:
             for remark in prepare.remarks(oracle, executor, run.subject):
                 print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
             plan = strategy_of(config, run)
-            explored = Search(run.subject, executor, plan, self._budget, jobs=self._jobs).run()
+            explored = Search(run.subject, executor, plan, self._budget).run()
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
             raise CrashcheckError(

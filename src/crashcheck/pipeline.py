@@ -1,4 +1,5 @@
-"""A run, from crashcheck.toml to findings: build, record, read, model, search. The table of contents of crashcheck."""
+"""A run, from crashcheck.checker.oracles.kept_verdicts import stacked
+from crashcheck.toml to findings: build, record, read, model, search. The table of contents of crashcheck."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
 from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.oracles.executor import Executor, ForksDiffer
+from crashcheck.checker.oracles.copies import CopiesDiffer
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.kept_verdicts import stacked
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_runs import Cluster
@@ -243,7 +246,7 @@ def search(
     began = time.monotonic()
     try:
         return _search(config, recorded, changed, options, forks=options.may_fork)
-    except ForksDiffer as difference:
+    except CopiesDiffer as difference:
         note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
         print(f"crashcheck: {note}", file=sys.stderr, flush=True)
         options = replace(options, exchange=options.exchange.anew())
@@ -259,7 +262,7 @@ def _search(
     *,
     forks: bool,
 ) -> tuple[SearchResult, tuple[str, ...]]:
-    """As `search`. Raises ForksDiffer."""
+    """As `search`. Raises CopiesDiffer."""
     subject, jobs, on_phase = recorded.subject, options.jobs, options.on_phase
     began, left = time.monotonic(), Meter(budget_of(config)).left
     try:
@@ -282,11 +285,8 @@ def _search(
             strategy = First(failed_before, strategy) if failed_before else strategy
             on_state = partial(options.on_progress, "checking")
             with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
-                exploring = search_of(
-                    *(config, recorded, executor, strategy, budget, jobs),
-                    progress=on_state,
-                    exchange=options.exchange,
-                )
+                source = stacked(executor, options.exchange)
+                exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
                 found = exploring.run()
             passed = exploring.tried().passed
             options.failures.searched(

@@ -15,13 +15,15 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.prefix_proof import RunDigested
+from crashcheck.checker.execution.worker_pool import WorkerPool
+from crashcheck.checker.findings.prefix_proof import RunDigested, SecondRuns
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.kept_verdicts import stacked
 from crashcheck.checker.results import Finding, Location
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.space import StateSpace
@@ -98,15 +100,10 @@ class World:
 
     def executor(self, jobs: int = 1) -> Executor:
         operations = int(np.count_nonzero(self.trace.events["kind"] == Event.MARK_END))
-        return Executor(
-            self.content,
-            self.space.points,
-            self.setup,
-            self.oracle,
-            limits=self.limits,
-            jobs=jobs,
-            operations=operations,
+        workers = WorkerPool(
+            self.content, self.space.points, self.setup, limits=self.limits, jobs=jobs, operations=operations
         )
+        return Executor(workers, self.oracle)
 
     def search(
         self,
@@ -114,7 +111,6 @@ class World:
         *,
         strategy: Strategy | None = None,
         budget: Budget | None = None,
-        jobs: int = 1,
         snapshot: Snapshot | None = None,
         digested: RunDigested | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -123,15 +119,12 @@ class World:
     ) -> SearchResult:
         return Search(
             self.subject,
-            executor,
+            stacked(executor, exchange),
             strategy or Exhaustive(),
             budget or Budget(),
-            jobs=jobs,
-            snapshot=snapshot,
-            digested=digested,
+            second_runs=SecondRuns(snapshot, digested),
             progress=progress,
             explore=explore,
-            exchange=exchange,
         ).run()
 
     def explore(
@@ -143,7 +136,7 @@ class World:
         digested: RunDigested | None = None,
     ) -> SearchResult:
         with self.executor(jobs) as executor:
-            return self.search(executor, jobs=jobs, budget=budget, snapshot=snapshot, digested=digested)
+            return self.search(executor, budget=budget, snapshot=snapshot, digested=digested)
 
     def real_snapshot(self, seq: int) -> RealFiles:
         """What the recorder would copy: the file as it was just before the event `seq`."""

@@ -166,7 +166,7 @@ def measured(store: Store, model: str, folder: Path, states: int = STATES) -> Se
             strategy = Alice() if name == "alice" else strategy_of(override(config, strategy=name), run)
             selects = sum(1 for _ in islice(select_states(space, strategy), MOST_STATES))
             found = search_of(
-                *(config, run, executor, strategy, Budget(None, states), jobs), folder=work, explore=False
+                *(config, run, executor, strategy, Budget(None, states)), folder=work, explore=False
             ).run()
             executor.settle()
             known = {finding.id: finding.message for finding in found.findings}

@@ -18,10 +18,8 @@ from bench.measure import scratch
 from bench.papers.markdown import scientific, table, terms
 from bench.papers.parts import Part
 from bench.recall import Bug, planted, ready
-from crashcheck import pipeline
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.exploration import points
-from crashcheck.checker.oracles import executor as executors
+from crashcheck.checker.exploration import points, runs
 from crashcheck.checker.results import StateCounts
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies import Strategy
@@ -74,7 +72,7 @@ def measured(bug: Bug, folder: Path, operations: int) -> Executions:
         def searched(strategy: Strategy) -> StateCounts:
             """All that is decided, by a search of its own."""
             search = search_of(
-                *(config, run, executor, strategy, Budget(SECONDS), pipeline.cores()),
+                *(config, run, executor, strategy, Budget(SECONDS)),
                 folder=folder / "search",
                 explore=True,
             )
@@ -90,7 +88,7 @@ def measured(bug: Bug, folder: Path, operations: int) -> Executions:
             patch.object(exploration, "_END_ROOM", _END_ROOM),
         ):
             merged = searched(LeftToExploredRuns())
-            with patch.object(executors, "write_table", partial(write_table, merging=False)):
+            with patch.object(runs, "write_table", partial(write_table, merging=False)):
                 jaaru = searched(LeftToExploredRuns())
         return Executions(
             bug.program,

@@ -14,6 +14,7 @@ from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.execution.tasks import FINAL, write_image
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
@@ -39,17 +40,17 @@ def executor_of(
     content, points = run.subject.content, run.subject.space.points
     setup = check_setup_of(config, run.recording, folder)
     if isinstance(oracle, SnapshotOracle):
-        return ImageJudge(content, points, setup, oracle)
-    return kind(
+        return ImageJudge(WorkerPool(content, points, setup), oracle)
+    workers = WorkerPool(
         content,
         points,
         setup,
-        oracle,
         limits=limits_of(config),
         jobs=jobs,
         stdout_bytes=run.recording.stdout.stat().st_size,
         operations=ended_operations(run.subject.trace),
     )
+    return kind(workers, oracle)
 
 
 def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckSetup:
@@ -95,7 +96,7 @@ def executed_by(cluster: Cluster, executor: Executor) -> Iterator[None]:
         print(f"crashcheck: {cluster.name}: {line}", file=sys.stderr, flush=True)
 
     pool = executor.workers
-    remote = RemoteRuns(cluster, pool, shipment_of(pool.setup, pool.limits), executor.stages(FINAL), tell)
+    remote = RemoteRuns(cluster, pool, shipment_of(pool.setup, pool.limits), executor.oracle.stages(FINAL), tell)
     try:
         remote.begin()
         pool.send_elsewhere(remote)

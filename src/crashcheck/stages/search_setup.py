@@ -11,15 +11,16 @@ from pathlib import Path
 
 from crashcheck.checker.budget import Budget, DiskFull, Progress
 from crashcheck.checker.findings.call_chains import call_chains
+from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source.source_edit import EditWriter
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
-from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.blind_check import blind_check
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.oracles.verdict_source import VerdictSource
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
@@ -36,30 +37,26 @@ _FIXES_SHARE = 0.2  # of the budget's seconds, at most
 def search_of(
     config: Config,
     run: RecordedRun,
-    executor: Executor,
+    source: VerdictSource,
     strategy: Strategy,
     budget: Budget,
-    jobs: int,
     *,
     folder: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     explore: bool | None = None,
-    exchange: Exchange = ALONE,
 ) -> Search:
     """A search over a recorded run's crash states. `folder`: of the copies of real files, by default the run's own;
-    `explore`: as Search has it, if not as configured; `exchange`: as Search has it."""
-    names = run.subject.graph.family.names
+    `explore`: as Search has it, if not as configured."""
+    names, into = run.subject.graph.family.names, folder or run.folder
+    second_runs = SecondRuns(snapshots_of(config, run, into), digested_runs_of(config, run, into))
     return Search(
         run.subject,
-        executor,
+        source,
         strategy,
         budget,
-        jobs=jobs,
         progress=progress,
-        snapshot=None if names else snapshots_of(config, run, folder or run.folder),
-        digested=None if names else digested_runs_of(config, run, folder or run.folder),
+        second_runs=NO_SECOND_RUNS if names else second_runs,
         explore=not names and (config.strategy.explore if explore is None else explore),
-        exchange=exchange,
     )
 
 

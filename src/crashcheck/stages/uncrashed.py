@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
+from crashcheck.checker.execution.tasks import FINAL, FIRST
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.timeouts import timeout_for
@@ -45,14 +46,14 @@ def uncrashed(
         if not wanted:
             continue
         if final:
-            verdict = executor.try_forking() if forks else executor.run_final()
+            verdict = executor.try_copies() if forks else executor.run_final()
         else:
             verdict = executor.run_first()
         slowest_s = max(slowest_s, verdict.seconds)
         if verdict.passed:
             continue
         what = "after the workload, with nothing crashed" if final else "before the workload"
-        command = executor.shown_plain(pool, final=final)
+        command = executor.shown(FINAL if final else FIRST, pool)
         advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
         if final and (lacks := trace_lacks()):
             raise CrashcheckError(

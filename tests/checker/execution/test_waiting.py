@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -432,7 +433,7 @@ def test_nothing_waits_where_the_check_never_calls(served: Callable[[Limits], Se
 def test_each_output_that_is_compared_is_that_of_a_new_process(
     served: Callable[[Limits], Served], program: str, pool: Path
 ) -> None:
-    limits = Limits(timeout_s=60, memory_bytes=1 << 30, file_bytes=1 << 20, apart=True, outputs=("stdout", "stderr", "fd 3"))
+    limits = replace(LIMITS, apart=True, outputs=("stdout", "stderr", "fd 3"))
     runs = served(limits)
     runs.env["LIMITED"] = "1"
     for after in ("itself", "third"):

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from crashcheck.checker.findings.prefix_proof import (
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.other_files import run_on_files
 from crashcheck.checker.results import TO_SETTLE
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.runtime.record import DigestsAt
@@ -149,8 +151,8 @@ def test_a_hang_that_had_all_its_time_is_proved_by_one_run(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = []
-    run_on_files = Executor.run_on_files
-    monkeypatch.setattr(Executor, "run_on_files", lambda *words: runs.append(words) or run_on_files(*words))
+    run_on = Executor.run_on
+    monkeypatch.setattr(Executor, "run_on", lambda *words: runs.append(words) or run_on(*words))
     twin = Twin(tmp_path, clauses, "~0=64")
     twin.world.limits = Limits(timeout_s=0.3)
     assert [finding.uncertain for finding in twin.explore(word(99)).findings] == [""]
@@ -221,7 +223,12 @@ def unproved(
     (found,) = world.explore(snapshot=lambda seq: None).uncertain
     with world.executor() as executor:
         proof = PrefixProof(
-            world.subject, lambda seq: None, executor.write_image, executor.run_on_files, digested, left
+            world.subject,
+            lambda seq: None,
+            executor.images.write_image,
+            partial(run_on_files, executor),
+            digested,
+            left,
         )
         state = world.subject.prefix(1)
         yield proof, Cause(found.kind, state, executor.run(state), 0, None, prefix=True, moment=1)

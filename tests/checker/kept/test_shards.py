@@ -29,9 +29,7 @@ def search(
     world: World, exchange: Exchange = ALONE, strategy: Strategy | None = None, budget: Budget | None = None
 ) -> SearchResult:
     with world.executor(2) as executor:
-        return world.search(
-            executor, strategy=strategy or Ranked(), budget=budget, jobs=2, explore=True, exchange=exchange
-        )
+        return world.search(executor, strategy=strategy or Ranked(), budget=budget, explore=True, exchange=exchange)
 
 
 def shard_of(world: World, share: Share, strategy: Strategy | None = None, budget: Budget | None = None) -> Batch:
@@ -228,9 +226,7 @@ def test_a_search_that_is_resumed_executes_what_did_not_pass_before(
     def searched(exchange: Exchange, states: int | None = None) -> SearchResult:
         budget = Budget(states=states)
         with world.executor(2) as executor:
-            return world.search(
-                executor, strategy=Exhaustive(), budget=budget, jobs=2, explore=explore, exchange=exchange
-            )
+            return world.search(executor, strategy=Exhaustive(), budget=budget, explore=explore, exchange=exchange)
 
     whole = searched(ALONE)
     searched(Exchange(noted=RunsFile(tmp_path / "runs", Header(KEY))), 100)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.oracles.executor import Executor, ForksDiffer
+from crashcheck.checker.oracles.copies import CopiesDiffer
+from crashcheck.checker.oracles.executor import Executor
 from crashcheck.runtime.build import INCLUDE, build_runtime
 from support import compilers
 from support.checked_worlds import World, two_stores, words
@@ -70,7 +71,7 @@ def test_the_run_from_the_beginning_counts(
 ) -> None:
     world, file = runs_that(tmp_path, program, UNCRASHED + letters)
     with world.executor() as executor:
-        assert executor.try_forking().passed
+        assert executor.try_copies().passed
         assert executed(executor, world) is passes
         assert [note.startswith("flaky: ") for note in executor.notes] == [True] * flaky
     assert file.read_text().startswith(f"{len(UNCRASHED + letters):03}")
@@ -80,8 +81,8 @@ def test_the_run_from_the_beginning_counts(
 def test_two_ways_that_differ_twice_end_the_search(letters: str, how: str, tmp_path: Path, program: Path) -> None:
     world, _ = runs_that(tmp_path, program, UNCRASHED + letters)
     with world.executor() as executor:
-        assert executor.try_forking().passed
-        with pytest.raises(ForksDiffer, match=rf"^the check {how[:5]}.* where it continues at crashcheck_ready\(\)"):
+        assert executor.try_copies().passed
+        with pytest.raises(CopiesDiffer, match=rf"^the check {how[:5]}.* where it continues at crashcheck_ready\(\)"):
             executed(executor, world)
 
 
@@ -89,7 +90,7 @@ def test_two_ways_that_differ_twice_end_the_search(letters: str, how: str, tmp_p
 def test_no_copy_is_made_where_the_final_image_shows_a_difference(letters: str, tmp_path: Path, program: Path) -> None:
     world, file = runs_that(tmp_path, program, letters + "p")
     with world.executor() as executor:
-        assert executor.try_forking().passed is (letters[1] == "p")
+        assert executor.try_copies().passed is (letters[1] == "p")
         assert executed(executor, world)
         (note,) = executor.notes
         assert "on the final image, the check ends otherwise or prints something else" in note
@@ -99,7 +100,7 @@ def test_no_copy_is_made_where_the_final_image_shows_a_difference(letters: str, 
 def test_few_of_those_that_pass_are_run_from_the_beginning(tmp_path: Path, program: Path) -> None:
     world, file = runs_that(tmp_path, program, "p" * 200)
     with world.executor() as executor:
-        executor.try_forking()
+        executor.try_copies()
         assert all(executed(executor, world) for _ in range(100))
     assert file.read_text().startswith(f"{len(UNCRASHED) + 100 + 7:03}")
 
@@ -107,7 +108,7 @@ def test_few_of_those_that_pass_are_run_from_the_beginning(tmp_path: Path, progr
 def test_runs_that_explain_a_failure_are_from_the_beginning(tmp_path: Path, program: Path) -> None:
     world, file = runs_that(tmp_path, program, UNCRASHED + "f" + "p")
     with world.executor() as executor:
-        executor.try_forking()
+        executor.try_copies()
         assert not executor.run(world.space.full(0)).passed
         judged = executor.judged_run
         assert judged is not None

@@ -40,7 +40,7 @@ def explore(
         limits=Limits(timeout_s=0.2 if how == "~" else 20),
     )
     with world.executor(jobs) as executor:
-        return world, world.search(executor, strategy=strategy, budget=budget, jobs=jobs)
+        return world, world.search(executor, strategy=strategy, budget=budget)
 
 
 def by_site(rows: tuple[GroupRow, ...]) -> dict[tuple[str, ...], GroupRow]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from crashcheck.checker.budget import Budget, DiskFull, Meter, OutOfTime
+from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import loop as loop_module
 from crashcheck.checker.search.loop import Loop, Stopped
-from crashcheck.checker.search.protocol import Awaited, Candidate
+from crashcheck.checker.search.protocol import Candidate
 
 
 @dataclass

@@ -21,6 +21,7 @@ from checker.oracles.test_snapshot import (
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
@@ -44,7 +45,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
     subject = Subject(run.trace, run.graph, run.space, run.content)
     command = CheckCommand.find(Command.of_text("true"), tmp)
     setup = CheckSetup(command=command, folder=tmp, first=tmp / "first", work=tmp)
-    with ImageJudge(run.content, run.space.points, setup, SnapshotOracle(subject)) as executor:
+    with ImageJudge(WorkerPool(run.content, run.space.points, setup), SnapshotOracle(subject)) as executor:
         search = Search(subject, executor, strategy("ranked"), Budget(None, 1000))
         found = search.run()
         assert found.stop_reason is StopReason.EXHAUSTED
@@ -289,6 +290,6 @@ def test_the_first_verdict_does_not_wait_for_further_states(tmp_path: Path) -> N
             asked.append("result")
             return super().result(ticket, timeout_s)
 
-    with Noting(run.content, run.space.points, setup, SnapshotOracle(subject)) as executor:
-        Search(subject, executor, strategy("exhaustive"), Budget(None, 20), jobs=4).run()
+    with Noting(WorkerPool(run.content, run.space.points, setup), SnapshotOracle(subject)) as executor:
+        Search(subject, executor, strategy("exhaustive"), Budget(None, 20)).run()
     assert asked[:2] == ["submit", "result"]

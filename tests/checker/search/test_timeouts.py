@@ -45,7 +45,7 @@ def hanging(tmp_path: Path, clauses: Path) -> World:
 def explore(world: World, *, jobs: int = 1, budget: Budget | None = None) -> SearchResult:
     with world.executor(jobs) as executor:
         executor.set_timeout(SHORT_S)
-        return world.search(executor, jobs=jobs, budget=budget, strategy=Ranked())
+        return world.search(executor, budget=budget, strategy=Ranked())
 
 
 def test_a_hang_is_one_finding_that_the_whole_limit_has_confirmed(hanging: World) -> None:

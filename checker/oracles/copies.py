@@ -1,0 +1,104 @@
+"""Checks that continue at crashcheck_ready(), as copies of a process that waits there, and how they are confirmed.
+
+Only runs from the beginning count in the end: those of all copies that fail, and of ever fewer of those that pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.execution.tasks import FINAL, Run
+from crashcheck.checker.results import Verdict
+
+if TYPE_CHECKING:
+    from crashcheck.checker.oracles.executor import Executor
+    from crashcheck.checker.states.space import CrashState
+
+_FLAKY = (
+    "flaky: the check ended in two ways on the same image, from crashcheck_ready() on; runs from the beginning count"
+)
+
+
+class CopiesDiffer(Exception):
+    """The check ends otherwise if it continues at crashcheck_ready() than from the beginning; the text: how."""
+
+
+class Copies:
+    """Whether the crash states of one search are run in copies, and how their verdicts are confirmed."""
+
+    def __init__(self) -> None:
+        self.used = False
+        self._passes = 0  # of copies
+        self._asked: dict[int, tuple[CrashState, float | None]] = {}  # by ticket, with the time limit
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What kept checks from waiting in crashcheck_ready()."""
+        return tuple(self._notes)
+
+    def try_on_final(self, executor: Executor) -> Run:
+        """A run on the image after the workload. If copies end there as it does, crash states are run in copies."""
+        run = _final(executor, forks=True)
+        self._note_refused(run.ended.refused)
+        if not run.ended.forked:
+            return run
+        anew, again = _final(executor, forks=False), _final(executor, forks=True)
+        self.used = again.ended.forked and _shown(run) == _shown(anew) == _shown(again)
+        if not self.used:
+            self._note_refused(
+                "on the final image, the check ends otherwise or prints something else if it continues there: "
+                "nothing before the call may depend on the time, on the process, or on the files"
+            )
+        return anew
+
+    def asked(self, ticket: int, state: CrashState, timeout_s: float | None) -> None:
+        """Take note of a state that may be run in a copy."""
+        if self.used:
+            self._asked[ticket] = state, timeout_s
+
+    def confirmed(self, executor: Executor, ticket: int, run: Ended, verdict: Verdict) -> Verdict:
+        """The verdict on a state: by a run from the beginning if a copy was run that fails, or is a sample.
+
+        Raises CopiesDiffer.
+        """
+        self._note_refused(run.refused)
+        asked = self._asked.pop(ticket, None)
+        if asked is None or not run.forked:
+            return verdict
+        if verdict.passed:
+            self._passes += 1
+            if self._passes & (self._passes - 1):
+                return verdict
+        anew = executor.rerun(*asked, forks=False)
+        if anew.passed == verdict.passed:
+            return anew
+        # A check that is slow or flaky may end otherwise each time; one that depends on its past does so again.
+        again = executor.rerun(*asked, forks=True)
+        if again.passed == verdict.passed and executor.rerun(*asked, forks=False).passed == anew.passed:
+            raise CopiesDiffer(
+                f"the check {_how(verdict)} where it continues at crashcheck_ready(), and {_how(anew)} from the "
+                "beginning on the same files"
+            )
+        self._notes[_FLAKY] = None
+        return anew
+
+    def _note_refused(self, why: str) -> None:
+        if why:
+            note = f"crashcheck_ready() was not used, and each run of the check started from the beginning: {why}"
+            self._notes[note] = None
+
+
+def _final(executor: Executor, *, forks: bool) -> Run:
+    stages = executor.oracle.stages(FINAL)
+    return executor.workers.ended(executor.workers.submit_uncrashed(FINAL, stages, forks=forks))
+
+
+def _shown(run: Run) -> Ended:
+    """How a run ended, without what differs each time."""
+    return run.ended._replace(seconds=0.0, forked=False, refused="")
+
+
+def _how(verdict: Verdict) -> str:
+    return "passes" if verdict.passed else f"fails ({verdict.outcome.value})"

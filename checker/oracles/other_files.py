@@ -1,0 +1,43 @@
+"""Runs of a check on files that are no crash image: what a second run left, and an image that was changed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from crashcheck.checker.images.real_files import RealFiles, write_real_image
+from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.states.space import CrashState
+
+
+def run_on_files(executor: Executor, real: RealFiles, point: int, acknowledged: tuple[int, int]) -> Verdict:
+    """The check's verdict on files that a second run really had, at a crash point of the first, with all the time.
+
+    `acknowledged`: operations ended and bytes printed by then, if not fixed for all points. Files that are not
+    watched are as before the run.
+    """
+    setup = executor.workers.setup
+    with tempfile.TemporaryDirectory(dir=executor.home) as folder:
+        files = Path(folder) / "files"
+        write_real_image(setup.first, real.folder, files, setup.patterns)
+        if executor.workers.acknowledged is None:
+            setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
+        return executor.run_on(files, setup, point, acknowledged)
+
+
+def run_changed(
+    executor: Executor, state: CrashState, change: Callable[[Path], None], most_s: float | None = None
+) -> Verdict:
+    """The check's verdict on a state's image after `change`, given its folder; with all the time, or `most_s`.
+
+    No crash leaves that image: it shows only why the check fails.
+    """
+    images = executor.images
+    with tempfile.TemporaryDirectory(dir=executor.home) as folder:
+        files = Path(folder) / "files"
+        images.write_image(state, files)
+        change(files)
+        return executor.run_on(files, executor.workers.setup, state.point, images.acknowledged(state.point), most_s)
