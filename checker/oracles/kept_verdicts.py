@@ -34,7 +34,7 @@ def stacked(executor: Executor, exchange: Exchange) -> VerdictSource:
     return source
 
 
-class _Above(VerdictSource):
+class Above(VerdictSource):
     """Hands on everything to the source below it."""
 
     def __init__(self, below: VerdictSource) -> None:
@@ -79,7 +79,7 @@ class _Above(VerdictSource):
         return image_key(asked.fingerprint, self.executor.oracle.context(asked.state.point))
 
 
-class Noted(_Above):
+class Noted(Above):
     """Verdicts of the source below, whose runs are written to a file."""
 
     def __init__(self, below: VerdictSource, file: RunsFile) -> None:
@@ -113,7 +113,7 @@ class Noted(_Above):
         super().end(complete=complete)
 
 
-class Known(_Above):
+class Known(Above):
     """Verdicts on the runs of other searches; what none of them has run, the source below is asked for."""
 
     def __init__(self, below: VerdictSource, known: KnownRuns) -> None:
@@ -150,7 +150,7 @@ class Known(_Above):
         return self._known.explored(key) or super().product(key)
 
 
-class Divided(_Above):
+class Divided(Above):
     """Verdicts on the states of one shard; those of others count as passed until they are merged."""
 
     def __init__(self, below: VerdictSource, share: Share) -> None:
