@@ -35,7 +35,7 @@ def stacked(executor: Executor, exchange: Exchange) -> VerdictSource:
 
 
 class Above(VerdictSource):
-    """Hands on everything to the source below it."""
+    """Passes everything on to the source below it."""
 
     def __init__(self, below: VerdictSource) -> None:
         self.below = below

@@ -21,7 +21,7 @@ from typing import Generic
 from crashcheck.checker.budget import DiskFull, Meter, OutOfTime
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
-from crashcheck.checker.search.protocol import C, Candidate, R, Searchable
+from crashcheck.checker.search.protocol import AWAIT, C, Candidate, Pause, R, Searchable
 from crashcheck.interruption import interruptible
 
 MOST_PUT_OFF = 20_000  # with so many postponed, further ones are executed when they come up
@@ -127,6 +127,9 @@ class Loop(Generic[C, R]):
             if self._meter.out_of_seconds():
                 self._leave(place, choice)
                 return self._end(take, StopReason.BUDGET_SECONDS)
+            if choice is AWAIT:
+                self._take_all(take)
+                continue
             candidate = self._first_of_its_kind(place, choice)
             if candidate is None:
                 continue
@@ -169,8 +172,8 @@ class Loop(Generic[C, R]):
     def _out_of_states(self) -> bool:
         return self._meter.out_of_states(self._spent + self._under_way)
 
-    def _leave(self, place: int, choice: C | None) -> None:
-        if choice is not None:
+    def _leave(self, place: int, choice: C | Pause | None) -> None:
+        if choice is not None and choice is not AWAIT:
             self.reached.left.append((place, choice))
 
     def _execute(self, candidate: Candidate[C], take: Callable[[Candidate[C], R], None]) -> None:

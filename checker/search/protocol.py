@@ -1,13 +1,15 @@
 """The interface between the search loop and what it searches: the loop does not know what a crash state is.
 
 Crash states (crash_states.py), recoveries (recovery.py) and mutants are searched by the same loop (loop.py). To search
-something else (fault schedules, interleavings of processes), describe its choices, and what to do with results.
+something else, describe its choices, and what to do with results; where choices appear only while something runs
+(interleavings of threads, orders of messages), schedules.py describes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from crashcheck.checker.oracles.verdict_source import Awaited
@@ -16,6 +18,15 @@ C = TypeVar("C")  # a choice: a crash state and why it is tested, a mutant, a sc
 R = TypeVar("R")  # what executing a choice gives: a verdict, the result of a search below it
 
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Pause(Enum):
+    """Instead of a choice: the next one depends on results, so all that is under way must be taken first."""
+
+    AWAIT = "await"
+
+
+AWAIT = Pause.AWAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Candidate(Generic[C]):
 class Searchable(Protocol[C, R_co]):
     """Something to search. Each method must be a function of its arguments and of the results taken before."""
 
-    def choices(self) -> Iterator[C | None]:
+    def choices(self) -> Iterator[C | Pause | None]:
         """Everything that may be executed, in the order of execution. None: nothing yet, check the budget."""
         ...
 

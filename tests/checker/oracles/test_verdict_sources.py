@@ -24,7 +24,7 @@ def every_state(world: World) -> list[CrashState]:
 class SaidToPass(Above):
     """Knows of some states that they pass."""
 
-    notes = ("some were told",)
+    notes = ("some are known",)
 
     def __init__(self, below: VerdictSource, passing: set[bytes]) -> None:
         super().__init__(below)
@@ -48,4 +48,4 @@ def test_what_an_upper_source_knows_is_not_executed_and_the_rest_is(tmp_path: Pa
         found = Search(world.subject, source, Exhaustive(), Budget()).run()
     assert plain.states.failing == plain.states.executed == len(every)
     assert (source.answered, found.states.executed, found.states.failing) == (len(every) - 1, len(every), 1)
-    assert "some were told" in found.warnings
+    assert "some are known" in found.warnings
