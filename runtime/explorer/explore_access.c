@@ -3,6 +3,7 @@
 #ifdef CC_SHARED
 #include <sys/mman.h>
 
+#include "explorer/decisions.h"
 #include "explorer/exploration.h"
 #include "explorer/handlers.h"
 #include "explorer/instructions.h"

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "explorer/decisions.h"
 #include "explorer/exploration.h"
 #include "explorer/handlers.h"
 #include "explorer/mapping_calls.h"

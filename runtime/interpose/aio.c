@@ -5,6 +5,7 @@
 
 #include "interpose/model.h"
 #include "recorder/events.h"
+#include "recorder/file_ids.h"
 #include "recorder/pool_files.h"
 
 static void starts(where at, int fd)

@@ -11,6 +11,8 @@
 #include "interpose/model.h"
 #include "interpose/streams.h"
 #include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/output.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"

@@ -8,6 +8,7 @@
 #include "interpose/model.h"
 #include "recorder/addresses.h"
 #include "recorder/events.h"
+#include "recorder/file_ids.h"
 #include "recorder/notes.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"

@@ -5,6 +5,7 @@
 
 #include "interpose/model.h"
 #include "recorder/events.h"
+#include "recorder/output.h"
 #include "recorder/regions.h"
 #include "recorder/trace.h"
 

@@ -10,6 +10,8 @@
 #include "interpose/model.h"
 #include "interpose/streams.h"
 #include "recorder/events.h"
+#include "recorder/file_ids.h"
+#include "recorder/output.h"
 #include "recorder/pool_files.h"
 #include "recorder/regions.h"
 #include "recorder/sequence.h"
@@ -49,16 +51,19 @@ static bool exchange_stream(struct stream_page *page, FILE *before, FILE *now)
     return false;
 }
 
+static void flush_one(where at, FILE *stream);
+static void flush_all(where at);
+
 void cc_stream_opened(FILE *stream)
 {
     int saved = errno;
-    if (stream && cc_pool_file(fileno(stream)))
+    if (stream && cc_pool_file(fileno(stream))) {
+        cc_flush_streams = flush_all;
         for (struct stream_page *page = &open_streams; page && !exchange_stream(page, NULL, stream);)
             page = next_page(page);
+    }
     errno = saved;
 }
-
-static void flush_one(where at, FILE *stream);
 
 void cc_stream_closes(where at, FILE *stream)
 {
@@ -94,8 +99,8 @@ static void wrote_before_position(where at, uint64_t seq, uint16_t file, int fd,
     long flags = raw3(SYS_fcntl, fd, F_GETFL, 0);
     bool known = end >= (long)size && !raw_failed(flags);
     if (known && (flags & O_ACCMODE) == O_WRONLY) {
-        char path[32];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        char path[FD_PATH_ROOM];
+        cc_fd_path(fd, path);
         reading = raw3(SYS_open, (long)path, O_RDONLY | O_CLOEXEC, 0);
         known = !raw_failed(reading);
     }
@@ -161,13 +166,6 @@ static void flush_all(where at)
             if (stream)
                 flush_one(at, stream);
         }
-}
-
-void cc_streams_finish(where at)
-{
-    flush_all(at);
-    REAL(fflush)(stdout);
-    cc_output(at);
 }
 
 /* writing ------------------------------------------------------------------------------------------- */

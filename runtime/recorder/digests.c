@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "recorder/digests.h"
-#include "recorder/pool_files.h"
+#include "recorder/pool_walk.h"
 #include "recorder/process.h"
 #include "recorder/snapshot.h"
 

@@ -12,11 +12,6 @@
 #define NODE_NONE CC_NO_INSTANCE
 #define STRIPES 256u
 
-__thread struct cc_shadow cc_shadow TLS_MODEL;
-__thread uint32_t cc_fence_wanted TLS_MODEL;
-__thread struct cc_call_site cc_call_site TLS_MODEL;
-uint32_t cc_recording;
-
 static uint32_t clamp_delta(uint64_t target, uint64_t instance)
 {
     uint64_t delta = target - instance;

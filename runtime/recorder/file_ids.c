@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 
 #include "recorder/events.h"
+#include "recorder/file_ids.h"
 #include "recorder/locks.h"
 #include "recorder/notes.h"
-#include "recorder/pool_files.h"
 #include "recorder/process.h"
 #include "recorder/trace.h"
 

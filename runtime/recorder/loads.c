@@ -34,7 +34,6 @@ struct load_writer {
     struct seen seen[SEEN_SLOTS];
 };
 
-uint8_t cc_load_on;
 /* How many more reads this thread leaves out; and by a hash of its site how many were recorded, up to MET_ENOUGH. Threads share
  * the counts, and may lose some. */
 HIDDEN __thread uint32_t cc_load_left_out TLS_MODEL;

@@ -81,18 +81,23 @@ bool cc_matches(const char *path)
 
 /* paths --------------------------------------------------------------------------------------------- */
 
-size_t cc_real_path(int fd, char *path)
+void cc_fd_path(int fd, char path[FD_PATH_ROOM])
 {
-    char name[32] = "/proc/self/fd/";
     char digits[12];
-    size_t at = raw_length(name), count = 0;
+    size_t at = raw_append(path, FD_PATH_ROOM, "/proc/self/fd/"), count = 0;
     unsigned value = (unsigned)fd;
     do
         digits[count++] = (char)('0' + value % 10);
     while (value /= 10);
     while (count)
-        name[at++] = digits[--count];
-    name[at] = 0;
+        path[at++] = digits[--count];
+    path[at] = 0;
+}
+
+size_t cc_real_path(int fd, char *path)
+{
+    char name[FD_PATH_ROOM];
+    cc_fd_path(fd, name);
     long length = raw3(SYS_readlink, (long)name, (long)path, PATH_ROOM - 1);
     if (raw_failed(length))
         length = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "recorder/pool_files.h"
+#include "recorder/pool_walk.h"
 
 struct entry { /* what getdents64 writes */
     uint64_t inode;

@@ -9,10 +9,6 @@
 
 #define REGIONS_MOST 65536u /* as many mappings as the kernel allows a process (vm.max_map_count) */
 
-uintptr_t cc_window_start;
-uintptr_t cc_window_bytes;
-uintptr_t cc_mapped_start, cc_mapped_bytes;
-uintptr_t cc_load_window_start, cc_load_window_bytes;
 _Atomic uint64_t cc_region_version = 1; /* odd: stable; even: being changed */
 
 /* Sorted, disjoint. Readers take no lock: they read the version before and after. */

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "recorder/pool_files.h"
+#include "recorder/pool_walk.h"
 #include "recorder/snapshot.h"
 
 uint64_t cc_snapshot_seq = NO_SNAPSHOT;

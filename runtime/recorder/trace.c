@@ -12,7 +12,6 @@
 #include "recorder/traced.h"
 
 char cc_trace_path[PATH_ROOM];
-struct cc_trace_header *cc_header;
 
 /* The file is opened for each chunk and closed at once: a descriptor kept open would change the numbers
  * that the program's own files get, and programs close descriptors that they do not know. */

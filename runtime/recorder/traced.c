@@ -1,7 +1,7 @@
 /* What a process asks the recorder of system calls that follows it: the numbers of its threads and files. */
 #include "recorder/traced.h"
 
-bool cc_traced;
+bool cc_traced, cc_marks_by_call;
 
 static uint32_t ask(enum cc_mark_call what, uintptr_t about)
 {

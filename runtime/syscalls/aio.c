@@ -84,7 +84,7 @@ static void finish(struct tracee *thread, const struct request *request, int64_t
         put(thread, request, (struct cc_event){.kind = CC_WRITE_END, .file = event->file, .payload = event->seq});
     if (!early && result != (int64_t)event->size)
         unfollowed(thread, inode, "an io_submit that failed later");
-    mappings_refresh(inode, event->offset, event->size);
+    shadow_refresh(inode, event->offset, event->size);
     if (result > 0) {
         struct tracee *own = tracee_known(request->tid);
         write_synced(own ? own : thread, event->file, event->offset, (uint64_t)result, request->flags);
@@ -221,7 +221,7 @@ static void prepare(struct tracee *thread, uint64_t address, uint64_t place)
     if (!inode || !(S_ISREG(state.st_mode) || (syncs && S_ISDIR(state.st_mode))))
         return;
     stack_locate(thread);
-    mappings_compare(thread, inode);
+    shadow_compare(thread, inode);
     struct request *request = more();
     uint32_t rwf = (uint32_t)iocb.aio_rw_flags;
     request->iocb = address;

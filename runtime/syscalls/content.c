@@ -31,7 +31,7 @@ static enum then file_enter(struct tracee *thread, int number, bool outputs)
         call->size = (uint64_t)state.st_size;
         if (inode->shadow) {
             stack_locate(thread);
-            mappings_compare(thread, inode);
+            shadow_compare(thread, inode);
         }
         return UPDATE;
     }
@@ -155,7 +155,7 @@ static void write_leave(struct tracee *thread)
     if (got < size) /* the thread was killed, or changed its memory meanwhile: the file has the bytes */
         read_back(thread, room, size, offset);
     trace_event(thread, event);
-    mappings_refresh(inode_at(call->inode), offset, size);
+    shadow_refresh(inode_at(call->inode), offset, size);
     int flags = call->flags | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
     write_synced(thread, call->inode, offset, size, flags);
 }
@@ -218,7 +218,7 @@ void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t o
         if (data < 0 || (uint64_t)data >= end)
             trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id, .offset = (uint64_t)state.st_size});
         record_range(thread, CC_WRITE, own, inode, offset, size);
-        mappings_refresh(inode, offset, size);
+        shadow_refresh(inode, offset, size);
     }
     if (own >= 0)
         close(own);
@@ -303,7 +303,7 @@ static void resized(struct tracee *thread, uint64_t size)
 {
     uint32_t inode = thread->call.inode;
     trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode, .offset = size});
-    mappings_refresh(inode_at(inode), 0, 0);
+    shadow_refresh(inode_at(inode), 0, 0);
 }
 
 static enum then truncate_enter(struct tracee *thread)
@@ -317,7 +317,7 @@ static enum then truncate_enter(struct tracee *thread)
         return SKIP;
     call->inode = inode->id;
     stack_locate(thread);
-    mappings_compare(thread, inode);
+    shadow_compare(thread, inode);
     return UPDATE;
 }
 
@@ -346,7 +346,7 @@ static void allocate_leave(struct tracee *thread)
         .kind = CC_ALLOCATE, .file = call->inode, .aux = (uint32_t)call->argument[1], .offset = low, .payload = size};
     trace_event(thread, event);
     bool moves = call->argument[1] & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE);
-    mappings_refresh(inode_at(call->inode), low, moves ? UINT64_MAX / 2 : size);
+    shadow_refresh(inode_at(call->inode), low, moves ? UINT64_MAX / 2 : size);
     if (fstat(call->fd, &state) == 0 && (uint64_t)state.st_size != before)
         resized(thread, (uint64_t)state.st_size);
 }

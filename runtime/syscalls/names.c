@@ -142,7 +142,7 @@ static enum then open_enter(struct tracee *thread)
         if (!inode || !(S_ISREG(state.st_mode) || S_ISDIR(state.st_mode)))
             return SKIP; /* outside; or a FIFO, which may wait for its other end */
         if (flags & O_TRUNC)
-            mappings_compare(thread, inode);
+            shadow_compare(thread, inode);
     } else if (!call->from.folder && !place_stat(&call->from, &state, false)) {
         return SKIP; /* a new file outside; a dangling symbolic link may lead inside */
     }
@@ -191,7 +191,7 @@ static void open_leave(struct tracee *thread)
         created(thread, &state);
     } else if (call->flags & O_TRUNC) {
         trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id});
-        mappings_refresh(inode, 0, 0);
+        shadow_refresh(inode, 0, 0);
     }
 }
 
@@ -268,7 +268,7 @@ static void link_leave(struct tracee *thread)
     stack_locate(thread);
     struct inode *inode = inode_of(&state);
     if (inode)
-        mappings_compare(thread, inode);
+        shadow_compare(thread, inode);
     else
         inode = arrive(thread, call->to.base, call->to.path, call->to.folder, call->to.name);
     if (!inode)
@@ -289,7 +289,7 @@ static enum then unlink_enter(struct tracee *thread)
         return output_own(&call->from) ? SKIP : LEAVE;
     struct inode *inode = inode_named(thread, &call->from);
     if (inode)
-        mappings_compare(thread, inode);
+        shadow_compare(thread, inode);
     return UPDATE;
 }
 
@@ -327,7 +327,7 @@ static enum then rename_enter(struct tracee *thread)
     if (call->from.folder) {
         struct inode *inode = inode_named(thread, &call->from);
         if (inode)
-            mappings_compare(thread, inode);
+            shadow_compare(thread, inode);
     }
     return UPDATE;
 }

@@ -1,5 +1,7 @@
-/* What the world outside of the watched folder sees: output to terminals, pipes and sockets. */
+/* What the world outside of the watched folder sees: output to terminals, pipes and sockets, and descriptors that are passed on. */
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/socket.h>
@@ -12,6 +14,7 @@
 #include "syscalls/recorder.h"
 
 #define PAIRS 256u
+#define MOST_PASSED 256u    /* descriptors of a message: SCM_MAX_FD is 253 */
 
 static struct stat standard[3];   /* what the command finds as its descriptors 0, 1 and 2 */
 static dev_t pipes;               /* the device of pipes without a name */
@@ -85,13 +88,52 @@ int output_kind(int fd, int number, const struct stat *state)
 
 void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown)
 {
-    mappings_compare_all(thread);
+    shadows_compare_all(thread);
     if (kind == CC_OUTPUT_STDOUT) {
         stdout_bytes += size;
         shown = 0;
     }
     struct cc_event event = {.kind = CC_OUTPUT, .aux = (uint32_t)kind, .offset = stdout_bytes};
     trace_bytes(thread, event, NULL, 0, bytes, shown < CC_OUTPUT_BYTES ? shown : CC_OUTPUT_BYTES);
+}
+
+/* Whether the other end of a socket is none of the recorded processes. */
+static bool leads_away(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return false;
+    return peer.pid <= 0 || (!process_alive(peer.pid) && (kill(peer.pid, 0) == 0 || errno == EPERM));
+}
+
+/* Descriptors that a struct msghdr has sent: whoever got them may write. */
+static void passed(struct tracee *thread, uint64_t message)
+{
+    static char control[CMSG_SPACE(MOST_PASSED * sizeof(int))];
+    struct msghdr head;
+    if (memory_read(thread, message, &head, sizeof head) != sizeof head || !head.msg_control ||
+        head.msg_controllen < sizeof(struct cmsghdr) || head.msg_controllen > sizeof control ||
+        memory_read(thread, (uintptr_t)head.msg_control, control, head.msg_controllen) != head.msg_controllen ||
+        !leads_away(thread->call.fd))
+        return;
+    head.msg_control = control;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&head); part; part = CMSG_NXTHDR(&head, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS || part->cmsg_len < CMSG_LEN(0))
+            continue;
+        for (size_t i = 0; i < (part->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+            int number;
+            struct stat state;
+            memcpy(&number, CMSG_DATA(part) + i * sizeof number, sizeof number);
+            int fd = descriptor_of(thread, number);
+            bool writes = fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+            const struct inode *inode = writes && fstat(fd, &state) == 0 ? inode_of(&state) : NULL;
+            if (fd >= 0)
+                close(fd);
+            if (inode)
+                unfollowed(thread, inode, "a descriptor passed to another process");
+        }
+    }
 }
 
 static enum then send_enter(struct tracee *thread)
@@ -117,7 +159,7 @@ static void send_leave(struct tracee *thread)
         return;
     if (call->number != SYS_sendto) { /* sendmsg; sendmmsg's first message begins the same way */
         if (call->number == SYS_sendmsg)
-            unfollowed_passed(thread, address);
+            passed(thread, address);
         if (memory_read(thread, address, &message, sizeof message) != sizeof message || !message.msg_iovlen ||
             memory_read(thread, (uintptr_t)message.msg_iov, &part, sizeof part) != sizeof part)
             return;
@@ -181,7 +223,7 @@ static enum then mark_enter(struct tracee *thread)
         thread->operations[thread->operation_depth++] = ordinal;
         trace_event(thread, (struct cc_event){.kind = CC_MARK_BEGIN, .aux = ordinal});
     } else if (thread->operation_depth) {
-        mappings_compare_all(thread);
+        shadows_compare_all(thread);
         uint32_t ordinal = thread->operations[--thread->operation_depth];
         trace_event(thread, (struct cc_event){.kind = CC_MARK_END, .aux = ordinal});
     } else {

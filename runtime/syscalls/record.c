@@ -160,6 +160,14 @@ static void at_call(struct tracee *thread)
         resume(thread, 0);
 }
 
+/* A process has no memory of its own any more, or another one. */
+static void memory_ends(struct tracee *thread)
+{
+    aio_end(thread->process);
+    mappings_end(thread);
+    stack_forget(thread->process);
+}
+
 static void forget(struct tracee *thread)
 {
     for (struct tracee **at = &waiting; *at; at = &(*at)->next_waiting) {
@@ -173,6 +181,9 @@ static void forget(struct tracee *thread)
         last_waiting = &(*last_waiting)->next_waiting;
     thread->in_call = thread->located = false;
     next_update(thread);
+    call_end(thread);
+    if (thread->process->threads == 1)
+        memory_ends(thread);
     tracee_forget(thread);
 }
 
@@ -188,9 +199,7 @@ static void executed(struct tracee *thread)
     call_end(thread);
     thread->in_call = thread->located = false;
     next_update(thread);
-    mappings_end(thread, thread->process);
-    aio_end(thread->process);
-    stack_forget(thread->process);
+    memory_ends(thread);
     thread->called = 0;
     thread->apart = false;
     snprintf(link, sizeof link, "/proc/%d/exe", thread->tid);
@@ -250,7 +259,7 @@ static void stopped(struct tracee *thread, int status)
 static void ended(struct tracee *thread, bool main_ended, int status)
 {
     struct tracee *first = thread;
-    mappings_compare_all(first);
+    shadows_compare_all(first);
     bool clean = main_ended && WIFEXITED(status);
     if (thread->tid == thread->process->pid)
         trace_event(thread, (struct cc_event){.kind = CC_EXIT, .aux = clean, .offset = (uint64_t)(uint32_t)status});
@@ -291,7 +300,7 @@ static int follow(pid_t command)
         kill(thread->tid, SIGKILL);
         while (waitpid(thread->tid, &status, __WALL) == thread->tid && WIFSTOPPED(status))
             ptrace(PTRACE_CONT, thread->tid, NULL, NULL);
-        mappings_compare_all(thread);
+        shadows_compare_all(thread);
         forget(thread);
     }
     return last;
@@ -338,7 +347,7 @@ static void note_left(void)
     for (struct tracee *thread = tracee_next(NULL); thread; thread = tracee_next(thread)) {
         char name[32];
         snprintf(name, sizeof name, "%d", thread->process->pid);
-        mappings_compare_all(thread);
+        shadows_compare_all(thread);
         if (thread->tid == thread->process->pid)
             trace_note("left", name);
     }
@@ -374,7 +383,7 @@ int main(int count, char **words)
     for (; count > FAULT_WORDS + 1 && strcmp(words[1], "--fault") == 0; count -= FAULT_WORDS + 1, words += FAULT_WORDS + 1)
         usable = usable && fault_add(words + 2);
     if (count > 1 && strcmp(words[1], "--io-uring") == 0) {
-        unfollowed_allow_uring();
+        unseen_allow_uring();
         count--;
         words++;
     }

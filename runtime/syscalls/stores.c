@@ -32,14 +32,14 @@ static void find_chunks(void)
     }
 }
 
-static void take(const struct cc_event *event)
+static void take(const struct cc_event *event, stored_bytes *stored)
 {
     static char *bytes;
     static size_t room;
     if (event->kind != CC_STORE)
         return;
     if (event->size <= sizeof event->payload) {
-        mappings_stored(event->file, event->offset, &event->payload, event->size);
+        stored(event->file, event->offset, &event->payload, event->size);
         return;
     }
     if (event->size > room) {
@@ -50,11 +50,11 @@ static void take(const struct cc_event *event)
             die("no memory");
     }
     if (trace_read(event->payload, bytes, event->size))
-        mappings_stored(event->file, event->offset, bytes, event->size);
+        stored(event->file, event->offset, bytes, event->size);
 }
 
 /* Takes what is new in a chunk; whether it is full. */
-static bool take_chunk(struct stream *stream)
+static bool take_chunk(struct stream *stream, stored_bytes *stored)
 {
     static struct cc_event events[CC_CHUNK_BYTES / CC_EVENT_BYTES];
     struct cc_chunk_header head;
@@ -63,17 +63,17 @@ static bool take_chunk(struct stream *stream)
     size_t fresh = head.used_bytes - stream->taken;
     if (fresh && trace_read(stream->place + CC_CHUNK_HEADER_BYTES + stream->taken, events, fresh))
         for (size_t i = 0; i < fresh / CC_EVENT_BYTES; i++)
-            take(&events[i]);
+            take(&events[i], stored);
     stream->taken = head.used_bytes;
     return stream->taken + CC_EVENT_BYTES > CC_CHUNK_BYTES - CC_CHUNK_HEADER_BYTES;
 }
 
-void stores_take(void)
+void stores_take(stored_bytes *stored)
 {
     find_chunks();
     for (struct stream **at = &streams; *at;) {
         struct stream *stream = *at;
-        if (!take_chunk(stream)) {
+        if (!take_chunk(stream, stored)) {
             at = &stream->next;
             continue;
         }

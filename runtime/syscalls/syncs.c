@@ -50,7 +50,7 @@ static enum then file_enter(struct tracee *thread)
     if (!inode || !(S_ISREG(state.st_mode) || S_ISDIR(state.st_mode)))
         return SKIP;
     stack_locate(thread);
-    mappings_compare(thread, inode);
+    shadow_compare(thread, inode);
     if (call->number == SYS_sync_file_range) {
         uint64_t size = call->argument[2] < UINT32_MAX ? call->argument[2] : 0;
         struct cc_event event = {
@@ -71,7 +71,7 @@ static enum then all_enter(struct tracee *thread)
             return SKIP;
     }
     stack_locate(thread);
-    mappings_compare_all(thread);
+    shadows_compare_all(thread);
     return begin(thread, (struct cc_event){.aux = CC_SYNC});
 }
 

@@ -25,6 +25,24 @@ def defined(path: Path | str, table: str = ".dynsym") -> set[str]:
         } - {""}
 
 
+def needed(path: Path | str) -> set[str]:
+    """The symbols that an object leaves to others."""
+    with open(path, "rb") as file:
+        found = ELFFile(file).get_section_by_name(".symtab")
+        return {each.name for each in found.iter_symbols() if each["st_shndx"] == "SHN_UNDEF"} - {""}
+
+
+def offered(path: Path | str) -> set[str]:
+    """The symbols that an object defines for others."""
+    with open(path, "rb") as file:
+        found = ELFFile(file).get_section_by_name(".symtab")
+        return {
+            each.name
+            for each in found.iter_symbols()
+            if each["st_shndx"] != "SHN_UNDEF" and each["st_info"]["bind"] != "STB_LOCAL"
+        }
+
+
 def searched(path: Path | str) -> list[str]:
     """The folders in which a file's libraries are looked for first."""
     with open(path, "rb") as file:

@@ -354,7 +354,8 @@ class _Build:
         if arguments.runtime:
             libraries = runtime()
             if arguments.static:
-                result += [libraries.static, "-lpthread", "-ldl"]
+                # Recording starts before main, whichever hooks a program calls: an archive gives only what is asked for.
+                result += ["-Wl,-u,cc_start", libraries.static, "-lpthread", "-ldl"]
             else:
                 folder = os.path.dirname(libraries.shared)
                 result += [libraries.link, f"-Wl,-rpath,{folder}"]

@@ -1,7 +1,8 @@
 /* One exploration: the process runs a check for many crash images at once (explorer/explore.c).
  *
  * The headers include only those before them: section, instructions (decoding), exploration (this), state (its hash),
- * handlers, mapping_calls. */
+ * decisions, mapping_calls, handlers. So do the C files: what one needs of another is in a file of this order; explore.c, which starts
+ * it all, is above them. */
 #ifndef CRASHCHECK_EXPLORER_EXPLORATION_H
 #define CRASHCHECK_EXPLORER_EXPLORATION_H
 
@@ -36,10 +37,6 @@ struct mapping {
     int protection;
     bool gone;
     bool mirrors;              /* another mapping, which has the file's bytes */
-};
-
-struct file_range {
-    uint64_t device, inode, start, end;
 };
 
 struct kernel_action {
@@ -89,13 +86,13 @@ extern HIDDEN const char __start_cc_explore[], __stop_cc_explore[];
 
 HIDDEN void cc_explore_start(const char *path);                           /* `path`: of the table */
 HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);             /* ends this process, without a result */
+HIDDEN __attribute__((noreturn)) void cc_explore_done(void);              /* likewise, and the exploration if it is the first */
 HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail); /* ends the exploration */
 HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);    /* the check has ended like this */
 HIDDEN __attribute__((noreturn)) void cc_explore_signalled(int32_t number); /* a signal has ended it, unless it handles that */
-HIDDEN void cc_explore_accesses(const ucontext_t *context, const struct mapping *in, uintptr_t start, uintptr_t end, bool writes);
-HIDDEN void cc_explore_reads_file(const ucontext_t *context, const struct file_range *range, char *into);
 HIDDEN void cc_explore_close_pages(const struct mapping *in);
 HIDDEN const struct mapping *cc_explore_first_mapping(const struct mapping *mirror); /* of its file; NULL: it is gone */
+HIDDEN void cc_explore_learn(uint32_t number, unsigned char *at, uint32_t from);
 HIDDEN void cc_explore_show_known(const struct mapping *in); /* puts what is known of its granules into a new mapping */
 
 INLINE const unsigned char *content_of(const struct cc_explore_granule *granule, uint32_t which)

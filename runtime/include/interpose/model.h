@@ -10,18 +10,12 @@
 
 #include "interpose/declarations.h"
 #include "recorder/process.h"
-#include "recorder/traced.h"
+#include "recorder/real.h"
+#include "recorder/recording.h"
 
 #ifdef CC_SHARED
-HIDDEN void *cc_real(void **slot, const char *name);
-#define REAL(name)                                                                                                     \
-    (__extension__({                                                                                                   \
-        static void *slot_;                                                                                            \
-        (__typeof__(&name))cc_real(&slot_, #name);                                                                     \
-    }))
 #define OUTSIDE(result, name, parameters, body) EXPORTED result name parameters body
 #else
-#define REAL(name) (&name)
 #define OUTSIDE(result, name, parameters, body)
 #endif
 

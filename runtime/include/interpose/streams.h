@@ -8,6 +8,5 @@
 
 HIDDEN void cc_stream_opened(FILE *stream);
 HIDDEN void cc_stream_closes(where at, FILE *stream);
-HIDDEN void cc_streams_finish(where at);
 
 #endif

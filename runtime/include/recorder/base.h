@@ -3,11 +3,13 @@
  * The private headers, one per part, include only those above them in this list:
  *
  *   base         the contracts (hooks.h, trace_format.h) and raw system calls
+ *   real         libc's own functions
  *   locks        locks that signal handlers cannot deadlock on
  *   process      what each process and thread keeps
  *   traced       whether the recorder of system calls follows it
  *   notes        reasons why something was not recorded
- *   pool_files   which files are recorded, and their numbers
+ *   pool_files   which files are recorded
+ *   pool_walk    visits them
  *   snapshot     a copy of them as a crash would leave them
  *   digests      digests of them, at many events
  *   sequence     the one order of all events
@@ -17,11 +19,15 @@
  *   trace        the trace file and its writers
  *   stacks       numbers for sites and call stacks
  *   loads        records of reads
- *   events       records of updates, flushes, fences and syncs; standard output
+ *   events       records of updates, flushes, fences and syncs
+ *   file_ids     numbers of the files, each defined with an event
+ *   output       how much standard output was printed
+ *   recording    how it all starts, begins anew in a forked child, and ends
+ *   marks        operations that the program marks
  *
- * So do the C files, with two exceptions: process.c starts, resets and ends all other parts, and file_ids.c, which gives
- * the numbers, defines each with an event. The models in interpose/ use
- * all of these; the explorer uses base and registers. */
+ * So do the C files: what one needs of another is in a file above it in this list. Two calls run the other way, through
+ * variables that the part above sets: cc_child (process.h) and cc_flush_streams (recording.h). The models in interpose/
+ * use all of these; the explorer, which recording starts, uses base and registers. */
 #ifndef CRASHCHECK_RECORDER_BASE_H
 #define CRASHCHECK_RECORDER_BASE_H
 
@@ -48,6 +54,9 @@
 
 /* The header of the trace file, mapped shared by all processes of the run: every number comes from it. */
 extern HIDDEN struct cc_trace_header *cc_header;
+
+extern HIDDEN uintptr_t cc_mapped_start, cc_mapped_bytes; /* the window, whatever instrumented code reports */
+extern HIDDEN uintptr_t cc_load_window_start, cc_load_window_bytes; /* the window of reads that may be recorded */
 
 /* Where a modelled call came from: `unit` NULL if unknown, then `depth` includes the call itself. */
 typedef struct cc_call_site where;

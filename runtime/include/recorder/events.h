@@ -1,9 +1,7 @@
-/* Records of updates, flushes, fences and syncs, and how much standard output was printed. (Operations are marked by
- * crashcheck.h.) Every function here enters a writer itself. */
+/* Records of updates, flushes, fences and syncs. Every function here enters a writer itself. */
 #ifndef CRASHCHECK_RECORDER_EVENTS_H
 #define CRASHCHECK_RECORDER_EVENTS_H
 
-#include "recorder/pool_files.h"
 #include "recorder/process.h"
 
 HIDDEN uint64_t cc_event_at(where at, struct cc_event event);                   /* numbers it if seq is 0 */
@@ -24,10 +22,5 @@ static inline void cc_call_ends(const struct cc_called *before)
 {
     cc_thread.called = *before;
 }
-
-HIDDEN void cc_output_start(const char *setting);
-HIDDEN void cc_marks_start(const char *setting); /* without a trace of our own */
-HIDDEN void cc_output(where at);
-HIDDEN bool cc_is_output(const struct file_state *state);
 
 #endif

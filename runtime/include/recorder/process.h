@@ -1,4 +1,4 @@
-/* A recorded process: how recording starts in it, how it notices that it was forked, and what each thread keeps. */
+/* A recorded process: how it notices that it was forked, and what each thread keeps. */
 #ifndef CRASHCHECK_RECORDER_PROCESS_H
 #define CRASHCHECK_RECORDER_PROCESS_H
 
@@ -44,22 +44,17 @@ struct thread {
 extern HIDDEN __thread struct thread cc_thread TLS_MODEL;
 extern HIDDEN volatile uint64_t *cc_alive; /* wiped to 0 by the kernel in a forked child */
 extern HIDDEN uint32_t cc_pid;
-extern HIDDEN _Atomic uint32_t cc_started; /* 2: ready */
 extern HIDDEN bool cc_loads;               /* reads of pool files are recorded */
 extern HIDDEN bool cc_all_memory;          /* and accesses to other memory */
+extern HIDDEN bool cc_executed;            /* this process runs a program of its own, not its parent's */
 
-HIDDEN void cc_start(void);
-HIDDEN void cc_child(void);         /* in a forked child, before its first event */
+/* Whoever needs a writer or a number in a forked child calls it first: the parts above have nothing of the parent's then. */
+extern HIDDEN void (*cc_child)(void);
+
+HIDDEN bool cc_process_start(void (*child)(void), void (*thread_ends)(void *));
 HIDDEN void cc_uses_pool_file(void);
 HIDDEN void cc_stop(uint32_t status); /* recording ends for this process; `status`: cc_trace_status */
-HIDDEN void cc_thread_begins(void); /* frees this thread's mappings when it ends */
+HIDDEN void cc_thread_begins(void); /* so that `thread_ends` frees its mappings */
 HIDDEN bool cc_notices_forks(void); /* `cc_alive` works on this kernel */
-
-static inline bool cc_on(void)
-{
-    if (UNLIKELY(atomic_load_explicit(&cc_started, memory_order_acquire) != 2u))
-        cc_start();
-    return cc_recording != 0;
-}
 
 #endif

@@ -12,8 +12,6 @@ struct region {
 };
 
 extern HIDDEN _Atomic uint64_t cc_region_version; /* changes with the regions */
-extern HIDDEN uintptr_t cc_mapped_start, cc_mapped_bytes; /* the window, whatever instrumented code reports */
-extern HIDDEN uintptr_t cc_load_window_start, cc_load_window_bytes; /* the window of reads that may be recorded */
 
 HIDDEN uint64_t cc_regions_lock(void);
 HIDDEN void cc_regions_unlock(uint64_t signals);

@@ -5,15 +5,10 @@
 #include "recorder/process.h"
 
 extern HIDDEN bool cc_traced;
+extern HIDDEN bool cc_marks_by_call; /* there is no trace of ours, and operations are marked by a call */
 
 /* Ids that only the other recorder knows; 0 if it has none. */
 HIDDEN uint32_t cc_traced_thread(void);
 HIDDEN uint32_t cc_traced_file(int fd);
-
-/* Whether calls are recorded here. */
-static inline bool cc_records_calls(void)
-{
-    return cc_on() && !cc_traced;
-}
 
 #endif

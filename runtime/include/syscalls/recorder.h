@@ -5,18 +5,23 @@
  *   trace_file    chunks and records
  *   inodes        ids of inodes, and the names of the watched folder
  *   outside       which files outside of it are written and not synced
- *   tracees       threads and processes, their memory, descriptors and paths
+ *   memory        of the program
  *   unwind        how to leave a stack frame
  *   stacks        where a call was made
- *   mappings      shared mappings of watched files, and what was stored through them
- *   stores        what instrumented code recorded itself of that
+ *   unfollowed    names what is not followed
+ *   places        descriptors and paths of the program
+ *   tracees       its threads and processes
+ *   stores        what instrumented code recorded itself of its stores
+ *   shadows       what was stored to files through mappings
  *   outputs       what the outside world sees
- *   content, names, syncs, aio, unfollowed   functions for each group of calls, before it and after it
+ *   content, names, mappings, syncs, aio, unseen   functions for each group of calls, before it and after it
  *   faults        calls that are made to fail
- *   filter        which calls stop
  *   calls         the table of calls
+ *   filter        which calls stop
  *   narrow        the calls of 32-bit programs
  *   record        main
+ *
+ * What a part needs of another is in one above it in this list.
  */
 #ifndef CRASHCHECK_SYSCALLS_RECORDER_H
 #define CRASHCHECK_SYSCALLS_RECORDER_H
@@ -81,7 +86,7 @@ void outside_synced(const struct stat *state);
 void outside_all_synced(void);
 bool outside_unsynced(const struct stat *state);
 
-/* tracees.c */
+/* The program's processes and threads, and the call that one makes */
 struct mapping {
     uint64_t start, end, offset;
     uint32_t inode;
@@ -140,19 +145,9 @@ struct tracee {
     struct call call;
     struct tracee *next, *next_waiting;
 };
-struct tracee *tracee_of(pid_t tid); /* made where it is not known */
-struct tracee *tracee_known(pid_t tid);
-void tracee_forget(struct tracee *thread);
-struct tracee *tracee_next(const struct tracee *thread); /* after NULL the first one; NULL after the last */
+/* memory.c */
 size_t memory_read(struct tracee *thread, uint64_t address, void *to, size_t size); /* how many bytes could be read */
 bool memory_path(struct tracee *thread, uint64_t address, char *to);                /* to: PATH_ROOM bytes */
-struct tracee *tracee_within(const struct process *process);                        /* any of its threads, or NULL */
-bool process_alive(pid_t pid);                                                      /* it is one that is traced */
-int descriptor_of(struct tracee *thread, int number);                               /* a duplicate of the program's, or -1 */
-bool place_of(struct tracee *thread, int folder, uint64_t address, struct place *place);
-bool place_stat(const struct place *place, struct stat *state, bool follow);
-void place_end(struct place *place);
-void call_end(struct tracee *thread);                                               /* closes what the call keeps open */
 
 /* unwind.c */
 enum frame_saved { FRAME_SAME, FRAME_STORED, FRAME_STORED_AT, FRAME_LOST }; /* at the frame's end + offset; at a register + offset */
@@ -182,16 +177,35 @@ bool unwind_rule(struct tracee *thread, const struct frame_entries *entries, uin
 void stack_locate(struct tracee *thread);
 void stack_forget(struct process *process); /* its mappings have changed */
 
-/* mappings.c */
-void mappings_compare(struct tracee *thread, struct inode *inode);
-void mappings_compare_all(struct tracee *thread);
-void mappings_refresh(struct inode *inode, uint64_t offset, uint64_t size); /* a call wrote there */
-void mappings_inherit(struct process *child, const struct process *parent);
-void mappings_end(struct tracee *thread, struct process *process);
-void mappings_stored(uint32_t inode, uint64_t offset, const void *bytes, uint64_t size); /* it is recorded, and no difference */
+/* unfollowed.c */
+void unfollowed(struct tracee *thread, const struct inode *inode, const char *name); /* once for each name */
+
+/* places.c */
+int descriptor_of(struct tracee *thread, int number);                               /* a duplicate of the program's, or -1 */
+bool place_of(struct tracee *thread, int folder, uint64_t address, struct place *place);
+bool place_stat(const struct place *place, struct stat *state, bool follow);
+void place_end(struct place *place);
+void call_end(struct tracee *thread);                                               /* closes what the call keeps open */
+
+/* tracees.c */
+struct tracee *tracee_of(pid_t tid); /* made where it is not known */
+struct tracee *tracee_known(pid_t tid);
+void tracee_forget(struct tracee *thread);
+struct tracee *tracee_next(const struct tracee *thread); /* after NULL the first one; NULL after the last */
+struct tracee *tracee_within(const struct process *process);                        /* any of its threads, or NULL */
+bool process_alive(pid_t pid);                                                      /* it is one that is traced */
+void mapping_add(struct process *process, struct mapping mapping);
 
 /* stores.c */
-void stores_take(void); /* what instrumented code has recorded */
+typedef void stored_bytes(uint32_t inode, uint64_t offset, const void *bytes, uint64_t size);
+void stores_take(stored_bytes *stored); /* what instrumented code has recorded */
+
+/* shadows.c */
+void shadow_begin(struct tracee *thread, struct inode *inode, int fd);
+void shadow_end(struct tracee *thread, struct inode *inode);
+void shadow_compare(struct tracee *thread, struct inode *inode);
+void shadows_compare_all(struct tracee *thread);
+void shadow_refresh(struct inode *inode, uint64_t offset, uint64_t size); /* a call wrote there */
 
 /* outputs.c */
 void outputs_start(void);
@@ -226,10 +240,11 @@ void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64
 void aio_take(struct tracee *thread);       /* records which requests have ended by now */
 void aio_end(const struct process *process); /* its requests have ended, with nobody to know how */
 
-/* unfollowed.c */
-void unfollowed_allow_uring(void);
-void unfollowed(struct tracee *thread, const struct inode *inode, const char *name); /* once for each name */
-void unfollowed_passed(struct tracee *thread, uint64_t message); /* descriptors that a struct msghdr has sent */
+/* mappings.c */
+void mappings_end(struct tracee *thread); /* its process has none any more */
+
+/* unseen.c */
+void unseen_allow_uring(void);
 
 /* calls.c */
 #define LAST_CALL 469 /* of Linux 6.17: what calls with higher numbers do is not known. From 424 on, 32-bit ones are the same */
