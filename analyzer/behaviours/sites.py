@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from crashcheck.analyzer.compile.facts import is_source
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
@@ -48,7 +48,6 @@ class UnitSources:
     def __init__(self, trace: Trace, facts: Facts | None) -> None:
         self.trace = trace
         self.facts = facts
-        self._sources: dict[int, tuple[str, str]] = {}
 
     def site(self, number: int) -> Any | None:
         return self.trace.site(number, self.facts) if number else None
@@ -66,14 +65,8 @@ class UnitSources:
 
     def in_source(self, number: int, file: str) -> bool:
         """Whether a file is the source of the unit that holds a site."""
-        unit = self.trace.unit_of(number)
-        known = self.facts.unit(unit.key) if unit is not None and self.facts is not None else None
-        if unit is None or known is None:
-            return True
-        if unit.key not in self._sources:
-            self._sources[unit.key] = (known.directory, os.path.normpath(known.source))
-        directory, source = self._sources[unit.key]
-        return os.path.normpath(os.path.join(directory, file)) == source
+        place = self.trace.place(number, self.facts)
+        return place is None or is_source(place[0], file)
 
 
 def find_static_sites(trace: Trace, facts: Facts | None, events: Ints) -> StaticSites:

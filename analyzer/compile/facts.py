@@ -106,6 +106,11 @@ class UnitFacts:
     key: int = 0
 
 
+def is_source(unit: UnitFacts, file: str) -> bool:
+    """Whether a file, as a site of the unit names it, is the unit's own source, and no header."""
+    return os.path.normpath(os.path.join(unit.directory, file)) == os.path.normpath(unit.source)
+
+
 def _pack(facts: UnitFacts) -> bytes:
     strings: dict[str, int] = {}
 

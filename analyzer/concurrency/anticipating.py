@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from crashcheck.analyzer.concurrency.interleavings import NIL, collect_memory_accesses, find_interleavings
@@ -200,8 +201,10 @@ def observe(trace: Trace, facts: Facts | None, folder: Path) -> Observed:
     """The interleavings of a run that recorded all memory; sources below `folder` are named relative to it."""
     found = collect_memory_accesses(trace, facts)
     run = find_interleavings(found)
-    namer = Namer(trace, facts, folder)
-    names = [namer.named(site, callers) for site, callers in found.sites]
+    namer = Namer(folder)
+    place = partial(trace.place, facts=facts)
+    names = [namer.named(place(site), [place(caller) for caller in callers]) for site, callers in found.sites]
+    units = [facts.unit(unit.key) for unit in trace.units] if facts is not None else []
     merged: dict[tuple[str, str | None], Seen] = {}
     for pair in run.pairs:
         site, before = names[pair.label], names[pair.before] if pair.before != NIL else None
@@ -211,7 +214,7 @@ def observe(trace: Trace, facts: Facts | None, folder: Path) -> Observed:
         else:
             merged[key] = Seen(site, before, int(found.seq[pair.first]), int(found.thread[pair.first]), pair.many)
     return Observed(
-        tuple(merged.values()), frozenset(names[label].name for label in run.shared), namer.codes(), len(found)
+        tuple(merged.values()), frozenset(names[label].name for label in run.shared), namer.codes(unit for unit in units if unit is not None), len(found)
     )
 
 

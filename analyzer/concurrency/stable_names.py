@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from crashcheck.analyzer.behaviours.sites import UnitSources
-from crashcheck.analyzer.compile.facts import Site
-from crashcheck.analyzer.trace.reader import Facts, Trace
+from crashcheck.analyzer.compile.facts import Site, UnitFacts, is_source
 
 UNKNOWN = "unknown"  # code that was not instrumented
 _LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
@@ -35,58 +33,49 @@ class NamedSite:
         return " ".join(text for text in (self.where or self.name, self.function, self.variable) if text)
 
 
-class Namer:
-    """The names of a trace's sites. Sources inside `folder` are named relative to it."""
+# A site as instrumented code gives it to the hooks: its unit, and its index in the unit's table. None: not instrumented.
+ProgramSite = tuple[UnitFacts, int] | None
 
-    def __init__(self, trace: Trace, facts: Facts | None, folder: str | os.PathLike[str]) -> None:
-        self._trace = trace
-        self._facts = facts
-        self._units = UnitSources(trace, facts)
+
+class Namer:
+    """The names of a program's sites, from its facts alone. Sources inside `folder` are named relative to it."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.path.realpath(folder)
         self._tables: dict[int, tuple[list[tuple[str, int]], dict[str, str]]] = {}
 
-    def named(self, site: int, callers: tuple[int, ...]) -> NamedSite:
-        """A site (the trace's number) with the call sites that distinguish it from other uses."""
+    def named(self, site: ProgramSite, callers: Sequence[ProgramSite] = ()) -> NamedSite:
+        """A site with the call sites that distinguish it from other uses, innermost first."""
         chain = [self._name(at) for at in (site, *callers)]
         name = " < ".join(text for text, _ in chain)
         functions = tuple(dict.fromkeys(function for _, function in chain if function))
-        own = self._units.site(site)
-        variable = own.variable if own is not None else ""
-        known = [at for at in (site, *callers) if self._units.site(at) is not None]
-        if not known:
+        variable = site[0].sites[site[1]].variable if site is not None else ""
+        known = [at for at in (site, *callers) if at is not None]
+        links = [(unit, link) for unit, index in known for link in unit.sites[index].positions]
+        if not links:
             return NamedSite(name, functions, "", "", variable)
-        links = [(at, link) for at in known for link in self._units.site(at).positions]  # type: ignore[union-attr]
-        at, link = next(((at, link) for at, link in links if self._units.in_source(at, link.file)), links[0])
-        where = f"{self._relative(self._unit(at).directory, link.file)}:{link.line}"
+        unit, link = next(((unit, link) for unit, link in links if is_source(unit, link.file)), links[0])
+        where = f"{self._relative(unit.directory, link.file)}:{link.line}"
         return NamedSite(name, functions, where, link.function, variable)
 
-    def codes(self) -> dict[str, str]:
-        """The hash of the code of every function with sites in the units that ran."""
-        out = {}
-        for unit in self._trace.units:
-            facts = self._facts.unit(unit.key) if self._facts is not None else None
-            if facts is not None:
-                source = self._relative(facts.directory, facts.source)
-                out.update({f"{source}:{function}": code for function, code in self._table(facts)[1].items()})
-        return out
+    def codes(self, units: Iterable[UnitFacts]) -> dict[str, str]:
+        """The hash of the code of every function with sites in these units."""
+        return {
+            f"{self._relative(unit.directory, unit.source)}:{function}": code
+            for unit in units
+            for function, code in self._table(unit)[1].items()
+        }
 
-    def _name(self, site: int) -> tuple[str, str]:
+    def _name(self, site: ProgramSite) -> tuple[str, str]:
         """ "queue.c:pop:load:2" and "queue.c:pop"."""
-        own, unit = self._units.site(site), self._trace.unit_of(site)
-        if own is None or unit is None:
+        if site is None:
             return UNKNOWN, ""
-        facts = self._unit(site)
-        function, ordinal = self._table(facts)[0][site - unit.base]
-        function = f"{self._relative(facts.directory, facts.source)}:{function}"
-        return f"{function}:{own.kind}:{ordinal}", function
+        unit, index = site
+        function, ordinal = self._table(unit)[0][index]
+        function = f"{self._relative(unit.directory, unit.source)}:{function}"
+        return f"{function}:{unit.sites[index].kind}:{ordinal}", function
 
-    def _unit(self, site: int) -> Any:
-        unit = self._trace.unit_of(site)
-        assert unit is not None
-        assert self._facts is not None
-        return self._facts.unit(unit.key)
-
-    def _table(self, facts: Any) -> tuple[list[tuple[str, int]], dict[str, str]]:
+    def _table(self, facts: UnitFacts) -> tuple[list[tuple[str, int]], dict[str, str]]:
         """Of each site of a unit its function, and its place among those of its kind there; of each function the hash.
 
         C++ facts know functions by symbols that sites do not have: there the sites themselves are hashed, with their

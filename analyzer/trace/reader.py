@@ -164,17 +164,21 @@ class Trace:
                 return unit
         return None
 
-    def site(self, global_id: int, facts: Facts | None) -> Any | None:
-        """The source place of a global site id, or None if it or its unit's facts are unknown."""
-        unit = self.unit_of(global_id)
+    def place(self, site: int, facts: Facts | None) -> tuple[Any, int] | None:
+        """The facts of the unit that holds a global site id, and its index there; None if one of them is not known."""
+        unit = self.unit_of(site)
         if unit is None or facts is None:
             return None
         try:
-            sites = facts.unit(unit.key).sites
+            known = facts.unit(unit.key)
+            return (known, site - unit.base) if site - unit.base < len(known.sites) else None
         except (KeyError, AttributeError):
             return None
-        index = global_id - unit.base
-        return sites[index] if index < len(sites) else None
+
+    def site(self, global_id: int, facts: Facts | None) -> Any | None:
+        """The source place of a global site id, or None if it or its unit's facts are unknown."""
+        place = self.place(global_id, facts)
+        return place[0].sites[place[1]] if place is not None else None
 
 
 def read(path: Path | str) -> Trace:
