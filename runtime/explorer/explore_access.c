@@ -8,7 +8,7 @@
 #include "explorer/handlers.h"
 #include "explorer/instructions.h"
 #include "explorer/section.h"
-#include "recorder/registers.h"
+#include "registers.h"
 
 HIDDEN void cc_explore_close(void);
 HIDDEN void cc_explore_after(void);

@@ -1,10 +1,19 @@
-/* The calls that instrumented code makes into the recorder: the contract between analyzer/compile (which
- * emits them) and the C runtime (which implements them). Bump CC_HOOKS_VERSION when a signature or
- * the layout of a struct below changes; it is part of the unit descriptor and checked at run time.
+/* What instrumented code calls and reads: the contract between analyzer/compile (which emits it) and the runtimes behind it.
  *
- * `unit`/`index` name the site: the unit's descriptor and the index in its site table. The recorder
- * gives a unit its global site base when it first meets it, so no constructor is needed.
- * `depth` is the caller's shadow-stack depth, held in an SSA value since function entry.
+ * A runtime defines everything that this header declares. There are several, and a program is linked with one of them: the
+ * recorder (runtime/recorder) writes a trace; another may only count, or act. One that is not the recorder is a folder,
+ * which crashcheck-cc is given in CRASHCHECK_RUNTIME: libcrashcheck.so, libcrashcheck.a for -static, include/, and
+ * models.def, which names the library functions that it has models for and may name none.
+ *
+ * Bump CC_HOOKS_VERSION when a signature or the layout of a struct below changes; it is part of the unit descriptor, so that
+ * a runtime can refuse what was compiled for another.
+ *
+ * Parameters that several hooks have:
+ *   unit, index   the site: the unit's descriptor and the index in the unit's site table, as program facts have it
+ *   depth         of the caller's shadow stack, held in an SSA value since function entry
+ *   instance      address of the outermost struct instance that the target belongs to, or 0
+ *   flags         enum cc_store_flags (trace_format.h), of loads too
+ *   flush_kind, fence_kind   enum cc_flush_kind, cc_fence_kind (trace_format.h)
  */
 #ifndef CRASHCHECK_HOOKS_H
 #define CRASHCHECK_HOOKS_H
@@ -14,12 +23,16 @@
 
 #define CC_HOOKS_VERSION 3u
 
+/* -- Units and stacks: memory that instrumented code has and a runtime may use ----------------------------------------- */
+
+/* One a compiled source. The bases are for the runtime, which gives them when it first meets the unit: no constructor is
+ * needed. */
 struct cc_unit {
-    uint32_t site_base;          /* 0 until the recorder has met the unit */
+    uint32_t site_base;          /* 0 until then; what site 0 of the unit is called */
     uint32_t sites;              /* number of sites in the unit's table */
     uint64_t key;                /* identifies the unit's facts in the ELF section "crashcheck_facts" */
     uint32_t hooks_version;      /* CC_HOOKS_VERSION it was compiled for */
-    uint32_t load_base;          /* the same for the sites of loads, which are numbered apart */
+    uint32_t load_base;          /* like site_base, for a runtime that numbers the sites of loads apart */
     const void *facts;           /* keeps the facts alive through --gc-sections */
 };
 
@@ -39,63 +52,78 @@ struct cc_shadow {
 };
 extern __thread struct cc_shadow cc_shadow __attribute__((tls_model("initial-exec")));
 
-/* Smallest window that holds every persistent mapping: instrumented code calls the slow path only for
- * address - cc_window_start < cc_window_bytes (unsigned). Zero bytes when nothing is recorded. */
+/* -- Switches: what a runtime wants to be called for ------------------------------------------------------------------ */
+
+/* Addresses that count: instrumented code calls the hooks of updates, atomics and flushes only for
+ * address - cc_window_start < cc_window_bytes (unsigned). The recorder's window is the smallest that holds every mapping of a
+ * recorded file; with zero bytes none is called. */
 extern uintptr_t cc_window_start;
 extern uintptr_t cc_window_bytes;
-/* What loads cost: nothing (CC_LOADS_OFF), those of files are recorded, or all accesses to all memory are, in an order that
- * is exact across threads: then the window is everything, and after each access, before the next call or jump at the latest,
- * cc_access_done_entry gives up the turn that the access took. */
+/* Which reads are reported: none, those of files, or all accesses to all memory, in an order that is exact across
+ * threads: then the window is everything, and after each access, before the next call or jump at the latest,
+ * cc_access_done_entry is called, so that a runtime may let one thread at a time access memory. */
 enum cc_load_mode { CC_LOADS_OFF = 0, CC_LOADS_OF_FILES = 1, CC_LOADS_ALL = 2 };
 extern uint8_t cc_load_on;
 /* Non-zero while this thread has a flush or non-temporal store that no fence has followed: locked
- * instructions on ordinary memory are reported (as fences) only then. */
+ * instructions on memory outside of the window are reported (as fences) only then. */
 extern __thread uint32_t cc_fence_wanted __attribute__((tls_model("initial-exec")));
-/* Non-zero while recording is on. */
+/* Non-zero while fences are reported. */
 extern uint32_t cc_recording;
 
-/* Slow paths. `instance` is the address of the outermost struct instance the target belongs to, or 0.
- * cc_store: called before the store executes; `value` points at `size` bytes to be stored. */
+/* -- Updates, each before it executes --------------------------------------------------------------------------------- */
+
+/* `value` points at `size` bytes to be stored; of an assembly store, which is reported after it executed, it is the target. */
 void cc_store(const void *target, const void *value, uint64_t size, uint64_t instance, struct cc_unit *unit,
               uint32_t index, uint32_t depth, uint32_t flags);
 /* The same for up to 8 bytes, the value in a register. */
 void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t instance, struct cc_unit *unit,
                    uint32_t index, uint32_t depth, uint32_t flags);
-/* A masked vector store, before it executes: lane i is `lane_bytes` bytes at value + i * lane_bytes, and is stored if
+/* A masked vector store: lane i is `lane_bytes` bytes at value + i * lane_bytes, and is stored if
  * enabled[i] is not 0. The enabled bytes of one aligned word persist together, those of different words in any order. */
 #define CC_VECTOR_BYTES 64u /* the most that one instruction stores */
 void cc_store_masked(const void *target, const void *value, const unsigned char *enabled, uint32_t lanes, uint32_t lane_bytes,
                      uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth, uint32_t flags);
-/* memcpy/memmove and memset as intrinsics or calls, before they execute. */
+/* memcpy/memmove and memset as intrinsics or calls. What a copy reads is reported before, by cc_load. */
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth);
 void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth);
 
-/* Before a load executes, or a copy that reads `size` bytes; flags: cc_store_flags. */
-void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
-             uint32_t flags);
+/* -- Accesses that cc_load_on asks for, each before it executes --------------------------------------------------------- */
 
-/* What an ordinary load calls, in assembly: on the stack are its address, its site, size << 9 | flags << 1 | whether its function
- * has a frame, the bytes from its outermost struct instance (or -1), the return address and the unit, which is
- * taken off. All registers are kept. */
+/* What an ordinary load calls, in assembly: on the stack are the access, the return address and the unit, which is taken
+ * off. All registers are kept (registers.h). A store to memory that is certainly no file's, such as a global, comes here, too. */
+struct cc_access {
+    uint64_t delta;              /* bytes from its outermost struct instance, or UINT64_MAX */
+    uint64_t packed;             /* size << 9 | flags << 1 | whether its function has a frame of its own */
+    uint64_t site;
+    uint64_t address;
+};
+#define CC_ACCESS_WRITES 128u    /* among its flags: it is a store */
 void cc_access_entry(void);
 void cc_access_done_entry(void);
-#define CC_ACCESS_WRITES 128u /* among its flags: it is a store, to memory that is no file's */
-/* The same for a string that is read up to its end, or up to `most` bytes. */
+/* A copy or comparison that reads `size` bytes. */
+void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
+             uint32_t flags);
+/* A string that is read up to its end, or up to `most` bytes. */
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth);
 
-/* An atomic operation on persistent memory is bracketed: begin takes the stripe's lock and reserves
- * sequence numbers; end records [fence if locked, read and store as `done` lists] with the bytes now at target and unlocks.
- * On ordinary memory (outside the window) a locked operation calls cc_fence(CC_LOCKED) if cc_fence_wanted.
- * Nothing between begin and end may call out, unwind or return. */
+/* -- Atomic operations on memory in the window -------------------------------------------------------------------------- */
+
+/* Each is bracketed: nothing between begin and end calls out, unwinds or returns, so that a runtime may hold a lock there.
+ * `locked`: it orders flushes like a fence; `done`: what it did to the target, enum cc_atomic_done. Outside of the window a
+ * locked operation calls cc_fence(CC_LOCKED) if cc_fence_wanted. */
 enum cc_atomic_done { CC_ATOMIC_STORED = 1, CC_ATOMIC_READ = 2 };
 void cc_atomic_begin(const void *target);
 void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t done, uint64_t instance,
                    struct cc_unit *unit, uint32_t index, uint32_t depth);
 
+/* -- Order ------------------------------------------------------------------------------------------------------------- */
+
 void cc_flush(const void *address, uint64_t size, uint32_t flush_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);
 void cc_fence(uint32_t fence_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);
+
+/* -- Operations and calls of libraries ----------------------------------------------------------------------------------- */
 
 /* A function that [workload] operations names: before its code, and after it on return or when an exception passes. The
  * outermost one of a thread is a marked operation (crashcheck.h). */

@@ -1,9 +1,9 @@
 /* Calls from assembly that may be entered at any instruction of the program: they keep every register.
  *
- * The recorder is compiled without AVX, and x87 is not used, so the SSE registers are all of the vector state that it
+ * Runtimes are compiled without AVX, and x87 is not used, so the SSE registers are all of the vector state that one
  * may change. */
-#ifndef CRASHCHECK_RECORDER_REGISTERS_H
-#define CRASHCHECK_RECORDER_REGISTERS_H
+#ifndef CRASHCHECK_REGISTERS_H
+#define CRASHCHECK_REGISTERS_H
 
 #define SAVE_SSE(n) "movups %xmm" #n ", " #n "*16(%rsp)\n"
 #define RESTORE_SSE(n) "movups " #n "*16(%rsp), %xmm" #n "\n"
@@ -15,5 +15,9 @@
     "sub $264, %rsp\n and $-16, %rsp\n cld\n" ALL_SSE(SAVE_SSE) code ALL_SSE(RESTORE_SSE)                               \
     "lea -72(%rbp), %rsp\n"                                                                                            \
     "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n pop %rbp\n"
+
+/* What cc_access_entry (hooks.h) does: calls void function(const struct cc_access *, struct cc_unit *) and returns. */
+#define PASS_ACCESS_TO(function)                                                                                       \
+    KEEPING_REGISTERS("lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n call " #function "\n") "lea 8(%rsp), %rsp\n ret\n"
 
 #endif

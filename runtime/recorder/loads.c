@@ -5,7 +5,7 @@
 #include "recorder/loads.h"
 #include "recorder/process.h"
 #include "recorder/regions.h"
-#include "recorder/registers.h"
+#include "registers.h"
 #include "recorder/sequence.h"
 #include "recorder/stacks.h"
 #include "recorder/trace.h"
@@ -368,13 +368,8 @@ void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_uni
     }
 }
 
-/* As cc_access_entry finds it on the stack. */
-struct access {
-    uint64_t delta, packed, site, address;
-};
-
-HIDDEN __attribute__((used)) void cc_access(const struct access *access, struct cc_unit *unit);
-void cc_access(const struct access *access, struct cc_unit *unit)
+HIDDEN __attribute__((used)) void cc_access(const struct cc_access *access, struct cc_unit *unit);
+void cc_access(const struct cc_access *access, struct cc_unit *unit)
 {
     if (UNLIKELY(!cc_recording))
         return;
@@ -388,7 +383,7 @@ void cc_access(const struct access *access, struct cc_unit *unit)
         cc_wrote_elsewhere(at, (const void *)access->address, access->packed >> 9, flags & (CC_ACCESS_WRITES - 1));
         return;
     }
-    uint64_t instance = access->delta == ~0ull ? 0 : access->address - access->delta;
+    uint64_t instance = access->delta == UINT64_MAX ? 0 : access->address - access->delta;
     cc_load_at(at, 0, (const void *)access->address, access->packed >> 9, instance, flags);
 }
 
@@ -428,9 +423,7 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "4: pop %rdx\n"
         "pop %rcx\n"
         "pop %rax\n"
-        KEEPING_REGISTERS("lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n call cc_access\n")
-        "lea 8(%rsp), %rsp\n"
-        "ret\n"
+        PASS_ACCESS_TO(cc_access)
         ".size cc_access_entry, .-cc_access_entry\n"
         ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
         "cc_access_done_entry:\n" KEEPING_REGISTERS("call cc_access_done\n")

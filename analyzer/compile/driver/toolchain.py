@@ -120,7 +120,7 @@ def _has_ziglang() -> bool:
 
 
 class Runtime:
-    """The recorder's libraries and headers, and the functions that it has models for."""
+    """The libraries and headers of what is behind the hooks (hooks.h), and the functions that it has models for."""
 
     __slots__ = ("include", "link", "models", "shared", "static")
 
@@ -136,7 +136,7 @@ _runtimes: dict[tuple[str, ...], Runtime] = {}
 
 
 def runtime(environment: dict[str, str] | os._Environ[str] = os.environ) -> Runtime:
-    """The runtime to link with: built on first use, or the one in the folder CRASHCHECK_RUNTIME.
+    """The runtime to link with: the recorder, built on first use, or the one in the folder CRASHCHECK_RUNTIME.
 
     Raises CrashcheckError `no-runtime` and those of runtime/build.py.
     """

@@ -2,6 +2,7 @@
  *
  * Addresses are printed relative to the watched region, which the program sets with `watch`. */
 #include "hooks.h"
+#include "registers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -193,26 +194,17 @@ void *cc_wrap_memcpy(void *target, const void *source, size_t bytes_copied)
     return memcpy(target, source, bytes_copied);
 }
 
-struct access {
-    uint64_t delta, packed, site, address;
-};
-
-__attribute__((used, visibility("hidden"))) void stub_access(const struct access *access, struct cc_unit *unit);
-void stub_access(const struct access *access, struct cc_unit *unit)
+__attribute__((used, visibility("hidden"))) void stub_access(const struct cc_access *access, struct cc_unit *unit);
+void stub_access(const struct cc_access *access, struct cc_unit *unit)
 {
     if (access->address - cc_window_start >= cc_window_bytes)
         return;
-    uint64_t instance = access->delta == ~0ull ? 0 : access->address - access->delta;
+    uint64_t instance = access->delta == UINT64_MAX ? 0 : access->address - access->delta;
     cc_load((const void *)access->address, access->packed >> 9, instance, unit, (uint32_t)access->site,
             cc_shadow.depth - (access->packed & 1), (uint8_t)(access->packed >> 1));
 }
 
 __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
-        "cc_access_entry: push %rbp\n mov %rsp, %rbp\n"
-        "push %rax\n push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n"
-        "lea 24(%rbp), %rdi\n mov 8(%rbp), %rsi\n sub $520, %rsp\n and $-16, %rsp\n fxsave (%rsp)\n"
-        "call stub_access\n fxrstor (%rsp)\n lea -72(%rbp), %rsp\n"
-        "pop %r11\n pop %r10\n pop %r9\n pop %r8\n pop %rdi\n pop %rsi\n pop %rdx\n pop %rcx\n pop %rax\n pop %rbp\n"
-        "lea 8(%rsp), %rsp\n ret\n"
+        "cc_access_entry: " PASS_ACCESS_TO(stub_access)
         ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
         "cc_access_done_entry: ret\n");
