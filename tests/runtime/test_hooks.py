@@ -32,7 +32,9 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [*compilers.c_compiler(), "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", f"-I{build.INCLUDE}", source]
     subprocess.run([*command, "-shared", "-o", str(folder / "libcrashcheck.so")], check=True)
     subprocess.run([*command, "-c", "-o", str(folder / "counter.o")], check=True)
-    subprocess.run([*compilers.archiver(), "rcs", str(folder / "libcrashcheck.a"), str(folder / "counter.o")], check=True)
+    subprocess.run(
+        [*compilers.archiver(), "rcs", str(folder / "libcrashcheck.a"), str(folder / "counter.o")], check=True
+    )
     (folder / "models.def").touch()
     return folder
 
@@ -56,18 +58,22 @@ def test_a_program_runs_with_another_runtime_and_without_the_recorder(
 
 
 def test_each_runtime_defines_what_the_header_declares(counter: Path, library: RuntimeLibrary) -> None:
-    assert FUNCTIONS == helper_module.SLOW_PATHS.keys() | IN_ASSEMBLY | OF_OPERATIONS
-    assert VARIABLES == helper_module.VARIABLES.keys()
+    assert helper_module.SLOW_PATHS.keys() | IN_ASSEMBLY | OF_OPERATIONS == FUNCTIONS
+    assert helper_module.VARIABLES.keys() == VARIABLES
     assert elf.defined(counter / "libcrashcheck.so") >= FUNCTIONS | VARIABLES
     assert elf.defined(library.shared) >= FUNCTIONS | VARIABLES
-    assert {name for name in elf.defined(counter / "libcrashcheck.so") if name.startswith("cc_")} == FUNCTIONS | VARIABLES
+    assert {
+        name for name in elf.defined(counter / "libcrashcheck.so") if name.startswith("cc_")
+    } == FUNCTIONS | VARIABLES
 
 
 def test_python_emits_the_types_that_the_header_declares(tmp_path: Path) -> None:
     source, target = tmp_path / "all.c", tmp_path / "all.ll"
     names = sorted(helper_module.SLOW_PATHS)
     source.write_text(f'#include "hooks.h"\nvoid *all[] = {{{", ".join(names)}}};\n', encoding="utf-8")
-    subprocess.run([*compilers.plain_clang(), f"-I{build.INCLUDE}", "-S", "-emit-llvm", source, "-o", target], check=True)
+    subprocess.run(
+        [*compilers.plain_clang(), f"-I{build.INCLUDE}", "-S", "-emit-llvm", source, "-o", target], check=True
+    )
     declared = {}
     for name, parameters in re.findall(r"^declare void @(\w+)\((.*)\)", target.read_text(), re.MULTILINE):
         types = [parameter.split()[0] for parameter in parameters.split(",")]

@@ -20,7 +20,9 @@ PROGRAMS = {
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, set[str]]]:
+def program(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, set[str]]]:
     """The header that lists the layers; and by the file that needs them, from which files it needs symbols."""
     sources, flags, header = PROGRAMS[request.param]
     folder = tmp_path_factory.mktemp("objects")

@@ -109,9 +109,14 @@ class Helper:
         """The value of one of the recorder's variables."""
         return self.build.load(self.hooks.variable(variable), typ=VARIABLES[variable][0])
 
+    def space(self, type_: ir.Type) -> Any:
+        """The address of a new local, reserved where the helper begins: elsewhere it would be a dynamic one."""
+        with self.build.goto_entry_block():
+            return opaque(self.build.alloca(type_))
+
     def local(self, type_: ir.Type, value: Any) -> Any:
         """The address of a new local that holds `value`."""
-        place = opaque(self.build.alloca(type_))
+        place = self.space(type_)
         self.build.store(value, place)
         return place
 
@@ -142,6 +147,27 @@ class Helper:
         if otherwise is None:
             self.build.position_at_end(done)
 
+    @contextmanager
+    def each_enabled_lane(self, mask: Any, lanes: int) -> Iterator[Any]:
+        """What is built inside runs for each lane of a vector whose bit in `mask` is set, with the lane's number."""
+        build = self.build
+        flags_type = ir.VectorType(I8, lanes)
+        enabled = self.local(flags_type, build.zext(mask, flags_type))
+        before = build.block
+        loop, step, done = (build.append_basic_block(name) for name in ("loop", "step", "done"))
+        build.branch(loop)
+        build.position_at_end(loop)
+        lane = build.phi(I64)
+        flag = build.load(build.gep(enabled, [lane], source_etype=I8), typ=I8)
+        with self.when(build.icmp_unsigned("!=", flag, I8(0)), rare=False, otherwise=step):
+            yield lane
+        build.position_at_end(step)
+        following = build.add(lane, I64(1))
+        lane.add_incoming(I64(0), before)
+        lane.add_incoming(following, step)
+        build.cbranch(build.icmp_unsigned("<", following, I64(lanes)), loop, done)
+        build.position_at_end(done)
+
     def fence_if_wanted(self, otherwise: Any = None) -> None:
         """Report a locked instruction where a flush waits for a fence."""
         with self.when(self.is_set("cc_fence_wanted"), otherwise=otherwise):
@@ -153,8 +179,8 @@ class Helper:
     def report(self, slow_path: str, *arguments: Any, flags: Any = None, attributes: tuple[str, ...] = COLD) -> None:
         """Call a slow path with `arguments` (values, or names of parameters; the instance as a number), the unit, the
         site, the depth, and `flags` if given."""
-        values = [self[one] if isinstance(one, str) else one for one in arguments]
-        values = [self.build.ptrtoint(one, I64) if one is self._instance else one for one in values]
+        values = [self[argument] if isinstance(argument, str) else argument for argument in arguments]
+        values = [self.build.ptrtoint(value, I64) if value is self._instance else value for value in values]
         values += [self.hooks.unit, self["site"], self["depth"]]
         if flags is not None:
             values.append(flags)

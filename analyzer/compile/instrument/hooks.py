@@ -162,7 +162,7 @@ class Hooks(HelperModule):
         type_ = UnitType(type_text)
 
         def body(helper: Helper) -> None:
-            copy = opaque(helper.build.alloca(type_))
+            copy = helper.space(type_)
             with helper.when(helper.inside_window(helper["target"])):
                 helper.build.store(helper["value"], copy)
                 helper.report("cc_store", "target", copy, I64(size), "instance", flags=helper["flags"])
@@ -192,7 +192,7 @@ class Hooks(HelperModule):
 
         def body(helper: Helper) -> None:
             build = helper.build
-            copy, enabled = opaque(build.alloca(vector_type)), opaque(build.alloca(flags_type))
+            copy, enabled = helper.space(vector_type), helper.space(flags_type)
             last = build.gep(helper["target"], [I64(lanes * size - 1)], source_etype=I8)
             # A mapping may begin or end among the lanes.
             touched = build.or_(helper.inside_window(helper["target"]), helper.inside_window(last))
@@ -206,65 +206,51 @@ class Hooks(HelperModule):
         parameters = {"value": vector_type, "target": PTR, "mask": mask, **_FLAGGED}
         return self.helper(self._number("masked", vector), parameters, body)
 
-    def store_lanes(self, vector: str, lanes: int, size: int, form: str) -> str:
-        """`void (T value, <ptr|vector of ptr> target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`.
-
-        `form`: "scatter" (one pointer and one store per lane) or "compress" (one store of the enabled lanes, packed).
-        """
+    def store_scattered(self, vector: str, lanes: int, size: int) -> str:
+        """`void (T value, <N x ptr> target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`: each enabled
+        lane has a target of its own."""
         vector_type, pointers = UnitType(vector), ir.VectorType(PTR, lanes)
-        flags_type = ir.VectorType(I8, lanes)
-        parameters = {
-            "value": vector_type,
-            "target": pointers if form == "scatter" else PTR,
-            "mask": ir.VectorType(I1, lanes),
-            **_FLAGGED,
-        }
 
         def body(helper: Helper) -> None:
             build = helper.build
-            copy = helper.local(vector_type, helper["value"])
-            enabled = helper.local(flags_type, build.zext(helper["mask"], flags_type))
-            targets = helper.local(pointers, helper["target"]) if form == "scatter" else None
-            packed = opaque(build.alloca(vector_type))
-            entry = build.block
-            loop, step, end, done = (build.append_basic_block(name) for name in ("loop", "step", "end", "done"))
-            off = build.icmp_unsigned("==", helper.load("cc_window_bytes"), I64(0))
-            build.cbranch(off, done, loop)
-
-            build.position_at_end(loop)
-            lane, count = build.phi(I64), build.phi(I64)  # count: enabled lanes before this one
-            flag = build.load(build.gep(enabled, [lane], source_etype=I8), typ=I8)
-            with helper.when(build.icmp_unsigned("!=", flag, I8(0)), rare=False, otherwise=step):
-                shift = build.mul(lane, I64(size))
-                source = build.gep(copy, [shift], source_etype=I8)
-                if targets is None:
-                    place = build.gep(packed, [build.mul(count, I64(size))], source_etype=I8)
-                    one = ir.IntType(size * 8)
-                    build.store(build.load(source, typ=one, align=1), place, align=1)
-                else:
+            with helper.when(helper.is_set("cc_window_bytes")):
+                values = helper.local(vector_type, helper["value"])
+                targets = helper.local(pointers, helper["target"])
+                with helper.each_enabled_lane(helper["mask"], lanes) as lane:
                     target = build.load(build.gep(targets, [lane], source_etype=PTR), typ=PTR)
-                    with helper.when(helper.inside_window(target), otherwise=step):
+                    with helper.when(helper.inside_window(target)):
+                        source = build.gep(values, [build.mul(lane, I64(size))], source_etype=I8)
                         helper.report("cc_store", target, source, I64(size), "instance", flags=helper["flags"])
-            build.position_at_end(step)
-            counted = build.add(count, build.zext(flag, I64))
-            following = build.add(lane, I64(1))
-            build.cbranch(build.icmp_unsigned("<", following, I64(lanes)), loop, end)
-            for phi, next_value in ((lane, following), (count, counted)):
-                phi.add_incoming(I64(0), entry)
-                phi.add_incoming(next_value, step)
-            build.position_at_end(end)
-            if targets is None:
-                total = build.mul(counted, I64(size))
+
+        parameters = {"value": vector_type, "target": pointers, "mask": ir.VectorType(I1, lanes), **_FLAGGED}
+        return self.helper(self._number("scatter", vector), parameters, body)
+
+    def store_compressed(self, vector: str, lanes: int, size: int) -> str:
+        """`void (T value, ptr target, <N x i1> mask, ptr instance, i32 site, i32 depth, i32 flags)`: the enabled lanes
+        become one store, without gaps."""
+        vector_type, lane_type = UnitType(vector), ir.IntType(size * 8)
+
+        def body(helper: Helper) -> None:
+            build = helper.build
+            with helper.when(helper.is_set("cc_window_bytes")):
+                values = helper.local(vector_type, helper["value"])
+                packed = helper.space(vector_type)
+                packed_bytes = helper.local(I64, I64(0))
+                with helper.each_enabled_lane(helper["mask"], lanes) as lane:
+                    so_far = build.load(packed_bytes, typ=I64)
+                    source = build.gep(values, [build.mul(lane, I64(size))], source_etype=I8)
+                    place = build.gep(packed, [so_far], source_etype=I8)
+                    build.store(build.load(source, typ=lane_type, align=1), place, align=1)
+                    build.store(build.add(so_far, I64(size)), packed_bytes)
+                total = build.load(packed_bytes, typ=I64)
                 last = build.gep(helper["target"], [build.sub(total, I64(1))], source_etype=I8)
                 touched = build.or_(helper.inside_window(helper["target"]), helper.inside_window(last))
                 some = build.icmp_unsigned("!=", total, I64(0))
-                with helper.when(build.and_(some, touched), otherwise=done):
+                with helper.when(build.and_(some, touched)):
                     helper.report("cc_store", "target", packed, total, "instance", flags=helper["flags"])
-            else:
-                build.branch(done)
-            build.position_at_end(done)
 
-        return self.helper(self._number(form, vector), parameters, body)
+        parameters = {"value": vector_type, "target": PTR, "mask": ir.VectorType(I1, lanes), **_FLAGGED}
+        return self.helper(self._number("compress", vector), parameters, body)
 
     def copy(self) -> str:
         """`void (ptr target, ptr source, i64 size, ptr instance, i32 site, i32 depth)`, before memcpy or memmove."""

@@ -53,10 +53,12 @@ def _lanes(emitter: Emitter, line: str, value: Operand, pointer: Operand, mask: 
         if target.local:
             return
     site = emitter.site("store", line, target)
-    if form == "masked":
-        helper = emitter.hooks.store_masked(value.type, element[1], size)
-    else:
-        helper = emitter.hooks.store_lanes(value.type, element[1], size, form)
+    helpers = {
+        "masked": emitter.hooks.store_masked,
+        "scatter": emitter.hooks.store_scattered,
+        "compress": emitter.hooks.store_compressed,
+    }
+    helper = helpers[form](value.type, element[1], size)
     emitter.hook(
         f"  call void {helper}({value.text}, {pointer.text}, <{element[1]} x i1> {mask}, ptr "
         f"{target.instance}, i32 {site}, "

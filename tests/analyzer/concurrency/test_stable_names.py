@@ -62,7 +62,8 @@ def test_each_site_has_a_name_without_a_run(tmp_path: Path, environment: dict[st
 def test_what_a_run_taught_has_the_names_of_the_facts(tmp_path: Path, environment: dict[str, str]) -> None:
     facts = built(tmp_path, environment)
     (tmp_path / "crashcheck.toml").write_text(
-        '[build]\ncommand = "true"\n[workload]\ncommand = "./program"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n',
+        '[build]\ncommand = "true"\n[workload]\ncommand = "./program"\n'
+        '[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n',
         encoding="utf-8",
     )
     run_crashcheck("learn", "--runs", "1", cwd=tmp_path, env=environment)
