@@ -58,7 +58,7 @@ static int find_ours(struct dl_phdr_info *module, size_t size, void *unused)
 {
     (void)size;
     (void)unused;
-    bool mine = false;
+    bool is_ours = false;
     uintptr_t low = UINTPTR_MAX, high = 0, local = 0;
     for (int i = 0; i < module->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &module->dlpi_phdr[i];
@@ -67,13 +67,13 @@ static int find_ours(struct dl_phdr_info *module, size_t size, void *unused)
             local = header->p_memsz;
         if (header->p_type != PT_LOAD)
             continue;
-        mine |= (uintptr_t)&cc_run.table >= start && (uintptr_t)&cc_run.table < end;
+        is_ours |= (uintptr_t)&cc_run.table >= start && (uintptr_t)&cc_run.table < end;
         if (header->p_flags & PF_W) {
             low = start < low ? start : low;
             high = end > high ? end : high;
         }
     }
-    if (!mine)
+    if (!is_ours)
         return 0;
     cc_run.ours[0].start = low;
     cc_run.ours[0].end = high;

@@ -9,9 +9,9 @@
 #include "explorer/state.h"
 
 /* Whether two contents agree where bytes from `low` to `high` are not known. */
-HERE static bool agree(uint32_t number, uint32_t one, uint32_t two, uint32_t low, uint32_t high)
+HERE static bool agree(uint32_t number, uint32_t first, uint32_t second, uint32_t low, uint32_t high)
 {
-    const unsigned char *left = content_of(&cc_run.granules[number], one), *right = content_of(&cc_run.granules[number], two);
+    const unsigned char *left = content_of(&cc_run.granules[number], first), *right = content_of(&cc_run.granules[number], second);
     for (uint32_t byte = low; byte < high; byte++)
         if (!BIT(cc_run.state_of[number].known, byte) && left[byte] != right[byte])
             return false;

@@ -193,17 +193,17 @@ static uint64_t where_written(int fd, const struct writing *now, uint64_t offset
 }
 
 /* Copies the next `room` bytes of a call's parts; `skip` bytes precede them. */
-static void gather(unsigned char *to, uint64_t room, const struct iovec *parts, int count, uint64_t skip)
+static void gather(unsigned char *to, uint64_t capacity, const struct iovec *parts, int count, uint64_t skip)
 {
-    for (int i = 0; i < count && room; i++) {
+    for (int i = 0; i < count && capacity; i++) {
         if (skip >= parts[i].iov_len) {
             skip -= parts[i].iov_len;
             continue;
         }
-        uint64_t part = parts[i].iov_len - skip < room ? parts[i].iov_len - skip : room;
+        uint64_t part = parts[i].iov_len - skip < capacity ? parts[i].iov_len - skip : capacity;
         raw_move(to, (const char *)parts[i].iov_base + skip, part);
         to += part;
-        room -= part;
+        capacity -= part;
         skip = 0;
     }
 }
@@ -217,17 +217,17 @@ static void parts_written(where at, const struct writing *now, const struct iove
         return;
     }
     unsigned char few[512];
-    uint64_t room = size < LONGEST_UPDATE ? size : LONGEST_UPDATE;
-    unsigned char *bytes = room <= sizeof few ? few : cc_scratch(1, room);
+    uint64_t capacity = size < LONGEST_UPDATE ? size : LONGEST_UPDATE;
+    unsigned char *bytes = capacity <= sizeof few ? few : cc_scratch(1, capacity);
     uint64_t seq = now->seq;
     for (uint64_t done = 0; bytes && done < size; seq = 0) {
-        uint64_t part = size - done <= room ? size - done : room - (start + done) % PAGE;
+        uint64_t part = size - done <= capacity ? size - done : capacity - (start + done) % PAGE;
         gather(bytes, part, parts, count, done);
         cc_write_event(at, seq, now->file, start + done, bytes, part, flags);
         done += part;
     }
     if (bytes && bytes != few)
-        cc_scratch_free(bytes, 1, room);
+        cc_scratch_free(bytes, 1, capacity);
 }
 
 /* The sync that O_DSYNC makes of a write. It begins when the write does; after its other events if it has several. */
@@ -421,12 +421,12 @@ static int sync_file(where at, int fd, uint32_t kind, int (*call)(int))
 MODEL(int, fsync, (int fd), REAL(fsync)(fd), sync_file(at, fd, CC_FSYNC, REAL(fsync)))
 MODEL(int, fdatasync, (int fd), REAL(fdatasync)(fd), sync_file(at, fd, CC_FDATASYNC, REAL(fdatasync)))
 
-static int sync_all(where at, int fd, int (*one)(int), void (*all)(void))
+static int sync_all(where at, int fd, int (*of_file)(int), void (*all)(void))
 {
     uint64_t begin = cc_sync_begin(at, CC_SYNC, 0, 0, 0);
     int result = 0;
-    if (one)
-        result = one(fd);
+    if (of_file)
+        result = of_file(fd);
     else
         all();
     int saved = errno;

@@ -45,8 +45,8 @@ MODEL_BEFORE(void *, mempcpy, (void *restrict target, const void *restrict sourc
 MODEL_BEFORE(void, bcopy, (const void *source, void *target, size_t size), cc_copies(at, target, source, size),
              (source, target, size))
 MODEL_BEFORE(void, bzero, (void *target, size_t size), cc_fills(at, target, 0, size), (target, size))
-MODEL_BEFORE(void, __explicit_bzero_chk, (void *target, size_t size, size_t room), cc_fills(at, target, 0, size),
-             (target, size, room))
+MODEL_BEFORE(void, __explicit_bzero_chk, (void *target, size_t size, size_t capacity), cc_fills(at, target, 0, size),
+             (target, size, capacity))
 MODEL_BEFORE(void, explicit_bzero, (void *target, size_t size), cc_fills(at, target, 0, size), (target, size))
 
 MODEL_BEFORE(char *, strcpy, (char *restrict target, const char *restrict source),
@@ -97,32 +97,32 @@ MODEL_FILLS(char *, strncat, (char *restrict target, const char *restrict source
             (target, source, size))
 
 /* How much a printed string takes in a buffer of `room` bytes. */
-static size_t printed(int length, size_t room)
+static size_t printed(int length, size_t capacity)
 {
-    if (length < 0 || room == 0)
+    if (length < 0 || capacity == 0)
         return 0;
-    return (size_t)length < room ? (size_t)length + 1 : room;
+    return (size_t)length < capacity ? (size_t)length + 1 : capacity;
 }
 
-MODEL_FILLS(int, vsnprintf, (char *restrict target, size_t room, const char *restrict format, va_list rest), target,
-            room, printed(got, room), (target, room, format, rest))
+MODEL_FILLS(int, vsnprintf, (char *restrict target, size_t capacity, const char *restrict format, va_list rest), target,
+            capacity, printed(got, capacity), (target, capacity, format, rest))
 MODEL_FILLS(int, vsprintf, (char *restrict target, const char *restrict format, va_list rest), target, 1,
             printed(got, SIZE_MAX), (target, format, rest))
 MODEL_FILLS(int, __vsnprintf_chk,
-            (char *restrict target, size_t room, int flag, size_t size, const char *restrict format, va_list rest),
-            target, room, printed(got, room), (target, room, flag, size, format, rest))
+            (char *restrict target, size_t capacity, int flag, size_t size, const char *restrict format, va_list rest),
+            target, capacity, printed(got, capacity), (target, capacity, flag, size, format, rest))
 MODEL_FILLS(int, __vsprintf_chk,
             (char *restrict target, int flag, size_t size, const char *restrict format, va_list rest), target, 1,
             printed(got, SIZE_MAX), (target, flag, size, format, rest))
 
 /* The variadic ones take their arguments as a list to the one above. */
-#define PRINTS(name, parameters, last, room, length_of_room, call)                                                     \
+#define PRINTS(name, parameters, last, capacity, length_of_room, call)                                                     \
     static int name##_list(bool modelled, where at, VLIST_##name);                                                     \
     static int name##_list(bool modelled, where at, VLIST_##name)                                                      \
     {                                                                                                                  \
         if (!modelled)                                                                                                 \
             return call;                                                                                               \
-        return FILLS(int, target, length_of_room, printed(got, room), call);                                           \
+        return FILLS(int, target, length_of_room, printed(got, capacity), call);                                           \
     }                                                                                                                  \
     EXPORTED int cc_wrap_##name parameters;                                                                            \
     EXPORTED int cc_wrap_##name parameters                                                                             \
@@ -142,53 +142,53 @@ MODEL_FILLS(int, __vsprintf_chk,
         return got;                                                                                                    \
     })
 
-#define VLIST_snprintf char *target, size_t room, const char *format, va_list rest
-#define VARGS_snprintf target, room, format, rest
-PRINTS(snprintf, (char *restrict target, size_t room, const char *restrict format, ...), format, room, room,
-       REAL(vsnprintf)(target, room, format, rest))
+#define VLIST_snprintf char *target, size_t capacity, const char *format, va_list rest
+#define VARGS_snprintf target, capacity, format, rest
+PRINTS(snprintf, (char *restrict target, size_t capacity, const char *restrict format, ...), format, capacity, capacity,
+       REAL(vsnprintf)(target, capacity, format, rest))
 #define VLIST_sprintf char *target, const char *format, va_list rest
 #define VARGS_sprintf target, format, rest
 PRINTS(sprintf, (char *restrict target, const char *restrict format, ...), format, SIZE_MAX, 1,
        REAL(vsprintf)(target, format, rest))
-#define VLIST___snprintf_chk char *target, size_t room, int flag, size_t size, const char *format, va_list rest
-#define VARGS___snprintf_chk target, room, flag, size, format, rest
-PRINTS(__snprintf_chk, (char *restrict target, size_t room, int flag, size_t size, const char *restrict format, ...), format,
-       room, room, REAL(__vsnprintf_chk)(target, room, flag, size, format, rest))
+#define VLIST___snprintf_chk char *target, size_t capacity, int flag, size_t size, const char *format, va_list rest
+#define VARGS___snprintf_chk target, capacity, flag, size, format, rest
+PRINTS(__snprintf_chk, (char *restrict target, size_t capacity, int flag, size_t size, const char *restrict format, ...), format,
+       capacity, capacity, REAL(__vsnprintf_chk)(target, capacity, flag, size, format, rest))
 #define VLIST___sprintf_chk char *target, int flag, size_t size, const char *format, va_list rest
 #define VARGS___sprintf_chk target, flag, size, format, rest
 PRINTS(__sprintf_chk, (char *restrict target, int flag, size_t size, const char *restrict format, ...), format, SIZE_MAX, 1,
        REAL(__vsprintf_chk)(target, flag, size, format, rest))
 
 /* What _FORTIFY_SOURCE makes of them: `room` bytes are known to be at the target. */
-MODEL_BEFORE(void *, __memcpy_chk, (void *target, const void *source, size_t size, size_t room),
-             cc_copies(at, target, source, size), (target, source, size, room))
-MODEL_BEFORE(void *, __memmove_chk, (void *target, const void *source, size_t size, size_t room),
-             cc_copies(at, target, source, size), (target, source, size, room))
-MODEL_BEFORE(void *, __mempcpy_chk, (void *target, const void *source, size_t size, size_t room),
-             cc_copies(at, target, source, size), (target, source, size, room))
-MODEL_BEFORE(void *, __memset_chk, (void *target, int byte, size_t size, size_t room), cc_fills(at, target, byte, size),
-             (target, byte, size, room))
-MODEL_BEFORE(char *, __strcpy_chk, (char *target, const char *source, size_t room),
-             cc_copies(at, target, source, raw_length(source) + 1), (target, source, room))
-MODEL_BEFORE(char *, __stpcpy_chk, (char *target, const char *source, size_t room),
-             cc_copies(at, target, source, raw_length(source) + 1), (target, source, room))
-MODEL_BEFORE(char *, __strcat_chk, (char *target, const char *source, size_t room),
-             cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), (target, source, room))
-MODEL_FILLS(char *, __strncpy_chk, (char *target, const char *source, size_t size, size_t room), target, size, size,
-            (target, source, size, room))
-MODEL_FILLS(char *, __stpncpy_chk, (char *target, const char *source, size_t size, size_t room), target, size, size,
-            (target, source, size, room))
-MODEL_FILLS(char *, __strncat_chk, (char *target, const char *source, size_t size, size_t room),
+MODEL_BEFORE(void *, __memcpy_chk, (void *target, const void *source, size_t size, size_t capacity),
+             cc_copies(at, target, source, size), (target, source, size, capacity))
+MODEL_BEFORE(void *, __memmove_chk, (void *target, const void *source, size_t size, size_t capacity),
+             cc_copies(at, target, source, size), (target, source, size, capacity))
+MODEL_BEFORE(void *, __mempcpy_chk, (void *target, const void *source, size_t size, size_t capacity),
+             cc_copies(at, target, source, size), (target, source, size, capacity))
+MODEL_BEFORE(void *, __memset_chk, (void *target, int byte, size_t size, size_t capacity), cc_fills(at, target, byte, size),
+             (target, byte, size, capacity))
+MODEL_BEFORE(char *, __strcpy_chk, (char *target, const char *source, size_t capacity),
+             cc_copies(at, target, source, raw_length(source) + 1), (target, source, capacity))
+MODEL_BEFORE(char *, __stpcpy_chk, (char *target, const char *source, size_t capacity),
+             cc_copies(at, target, source, raw_length(source) + 1), (target, source, capacity))
+MODEL_BEFORE(char *, __strcat_chk, (char *target, const char *source, size_t capacity),
+             cc_copies(at, target + raw_length(target), source, raw_length(source) + 1), (target, source, capacity))
+MODEL_FILLS(char *, __strncpy_chk, (char *target, const char *source, size_t size, size_t capacity), target, size, size,
+            (target, source, size, capacity))
+MODEL_FILLS(char *, __stpncpy_chk, (char *target, const char *source, size_t size, size_t capacity), target, size, size,
+            (target, source, size, capacity))
+MODEL_FILLS(char *, __strncat_chk, (char *target, const char *source, size_t size, size_t capacity),
             target + raw_length(target), bounded_length(source, size) + 1, raw_length(target_) + 1,
-            (target, source, size, room))
+            (target, source, size, capacity))
 
 /* Younger than many C libraries, and small enough to be done here: as in BSD's manual. */
-static size_t limited_copy(where at, char *target, const char *source, size_t room)
+static size_t limited_copy(where at, char *target, const char *source, size_t capacity)
 {
     size_t length = raw_length(source);
-    if (!room)
+    if (!capacity)
         return length;
-    size_t part = length < room ? length : room - 1;
+    size_t part = length < capacity ? length : capacity - 1;
     uint64_t seq = cc_on() ? cc_will_fill(target, part + 1) : 0;
     raw_move(target, source, part);
     target[part] = 0;
@@ -196,20 +196,20 @@ static size_t limited_copy(where at, char *target, const char *source, size_t ro
     return length;
 }
 
-static size_t limited_add(where at, char *target, const char *source, size_t room)
+static size_t limited_add(where at, char *target, const char *source, size_t capacity)
 {
-    size_t used = bounded_length(target, room);
-    return used + limited_copy(at, target + used, source, room - used);
+    size_t used = bounded_length(target, capacity);
+    return used + limited_copy(at, target + used, source, capacity - used);
 }
 
-EXPORTED size_t cc_wrap_strlcpy(char *target, const char *source, size_t room);
-EXPORTED size_t cc_wrap_strlcpy(char *target, const char *source, size_t room)
+EXPORTED size_t cc_wrap_strlcpy(char *target, const char *source, size_t capacity);
+EXPORTED size_t cc_wrap_strlcpy(char *target, const char *source, size_t capacity)
 {
-    return limited_copy(cc_from_wrapper(), target, source, room);
+    return limited_copy(cc_from_wrapper(), target, source, capacity);
 }
 
-EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t room);
-EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t room)
+EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t capacity);
+EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t capacity)
 {
-    return limited_add(cc_from_wrapper(), target, source, room);
+    return limited_add(cc_from_wrapper(), target, source, capacity);
 }

@@ -29,7 +29,7 @@ static struct sync_part part_of_region(const struct writer *writer, uintptr_t ad
     return (struct sync_part){writer->last.file, writer->last.offset + (address - writer->last.start), size, 0};
 }
 
-static size_t parts_of(struct writer *writer, uintptr_t address, uintptr_t end, struct sync_part *part, size_t room)
+static size_t parts_of(struct writer *writer, uintptr_t address, uintptr_t end, struct sync_part *part, size_t capacity)
 {
     size_t parts = 0;
     for (uintptr_t next = 0; address < end; next = 0) {
@@ -39,7 +39,7 @@ static size_t parts_of(struct writer *writer, uintptr_t address, uintptr_t end, 
         }
         struct sync_part found = part_of_region(writer, address, end);
         address += found.size;
-        if (parts < room)
+        if (parts < capacity)
             part[parts] = found;
         parts++;
     }
@@ -47,11 +47,11 @@ static size_t parts_of(struct writer *writer, uintptr_t address, uintptr_t end, 
 }
 
 /* Finds the regions in a range of addresses, and writes the first `room` parts of files that they are. How many they are. */
-static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part *part, size_t room)
+static size_t find_sync_parts(uintptr_t address, uintptr_t end, struct sync_part *part, size_t capacity)
 {
     size_t parts = 0;
     WITH_WRITER (writer)
-        parts = parts_of(writer, address, end, part, room);
+        parts = parts_of(writer, address, end, part, capacity);
     return parts;
 }
 
@@ -65,12 +65,12 @@ static int sync_mapping(where at, void *address, size_t length, int flags)
     uintptr_t start = (uintptr_t)address, end = start + pages(length);
     struct sync_part few[FEW_PARTS], *part = few;
     int saved = errno;
-    size_t parts = find_sync_parts(start, end, few, FEW_PARTS), room = parts;
-    if (room > FEW_PARTS) {
-        part = cc_scratch(room, sizeof *part);
-        parts = part ? find_sync_parts(start, end, part, room) : 0;
-        if (parts > room) /* another thread maps at this moment: what it adds is not part of this call */
-            parts = room;
+    size_t parts = find_sync_parts(start, end, few, FEW_PARTS), capacity = parts;
+    if (capacity > FEW_PARTS) {
+        part = cc_scratch(capacity, sizeof *part);
+        parts = part ? find_sync_parts(start, end, part, capacity) : 0;
+        if (parts > capacity) /* another thread maps at this moment: what it adds is not part of this call */
+            parts = capacity;
     }
     for (size_t i = 0; i < parts; i++)
         part[i].begin = cc_sync_begin(at, kind, part[i].file, part[i].offset, (uint32_t)part[i].size);
@@ -82,7 +82,7 @@ static int sync_mapping(where at, void *address, size_t length, int flags)
     if (parts)
         cc_output(at);
     if (part && part != few)
-        cc_scratch_free(part, room, sizeof *part);
+        cc_scratch_free(part, capacity, sizeof *part);
     errno = saved;
     return result;
 }

@@ -27,24 +27,25 @@ MODEL(ssize_t, pread64, (int fd, void *target, size_t size, off64_t offset), REA
       READS(target, size, REAL(pread64)(fd, target, size, offset)))
 MODEL(ssize_t, recv, (int fd, void *target, size_t size, int flags), REAL(recv)(fd, target, size, flags),
       READS(target, size, REAL(recv)(fd, target, size, flags)))
-MODEL(ssize_t, __read_chk, (int fd, void *target, size_t size, size_t room), REAL(__read_chk)(fd, target, size, room),
-      READS(target, size, REAL(__read_chk)(fd, target, size, room)))
-MODEL(ssize_t, __pread_chk, (int fd, void *target, size_t size, off_t offset, size_t room),
-      REAL(__pread_chk)(fd, target, size, offset, room), READS(target, size, REAL(__pread_chk)(fd, target, size, offset, room)))
-MODEL(ssize_t, __pread64_chk, (int fd, void *target, size_t size, off64_t offset, size_t room),
-      REAL(__pread64_chk)(fd, target, size, offset, room),
-      READS(target, size, REAL(__pread64_chk)(fd, target, size, offset, room)))
-MODEL(ssize_t, __recv_chk, (int fd, void *target, size_t size, size_t room, int flags),
-      REAL(__recv_chk)(fd, target, size, room, flags), READS(target, size, REAL(__recv_chk)(fd, target, size, room, flags)))
+MODEL(ssize_t, __read_chk, (int fd, void *target, size_t size, size_t capacity), REAL(__read_chk)(fd, target, size, capacity),
+      READS(target, size, REAL(__read_chk)(fd, target, size, capacity)))
+MODEL(ssize_t, __pread_chk, (int fd, void *target, size_t size, off_t offset, size_t capacity),
+      REAL(__pread_chk)(fd, target, size, offset, capacity),
+      READS(target, size, REAL(__pread_chk)(fd, target, size, offset, capacity)))
+MODEL(ssize_t, __pread64_chk, (int fd, void *target, size_t size, off64_t offset, size_t capacity),
+      REAL(__pread64_chk)(fd, target, size, offset, capacity),
+      READS(target, size, REAL(__pread64_chk)(fd, target, size, offset, capacity)))
+MODEL(ssize_t, __recv_chk, (int fd, void *target, size_t size, size_t capacity, int flags),
+      REAL(__recv_chk)(fd, target, size, capacity, flags), READS(target, size, REAL(__recv_chk)(fd, target, size, capacity, flags)))
 MODEL(ssize_t, recvfrom, (int fd, void *target, size_t size, int flags, struct sockaddr *from, socklen_t *length),
       REAL(recvfrom)(fd, target, size, flags, from, length),
       READS(target, size, REAL(recvfrom)(fd, target, size, flags, from, length)))
 MODEL(ssize_t, getrandom, (void *target, size_t size, unsigned flags), REAL(getrandom)(target, size, flags),
       READS(target, size, REAL(getrandom)(target, size, flags)))
 MODEL(ssize_t, __recvfrom_chk,
-      (int fd, void *target, size_t size, size_t room, int flags, struct sockaddr *from, socklen_t *length),
-      REAL(__recvfrom_chk)(fd, target, size, room, flags, from, length),
-      READS(target, size, REAL(__recvfrom_chk)(fd, target, size, room, flags, from, length)))
+      (int fd, void *target, size_t size, size_t capacity, int flags, struct sockaddr *from, socklen_t *length),
+      REAL(__recvfrom_chk)(fd, target, size, capacity, flags, from, length),
+      READS(target, size, REAL(__recvfrom_chk)(fd, target, size, capacity, flags, from, length)))
 
 /* streams -------------------------------------------------------------------------------------------- */
 
@@ -52,46 +53,47 @@ MODEL(char *, fgets, (char *target, int size, FILE *stream), REAL(fgets)(target,
       TEXT(char *, target, size > 0 ? (size_t)size : 0, got, REAL(fgets)(target, size, stream)))
 MODEL(char *, fgets_unlocked, (char *target, int size, FILE *stream), REAL(fgets_unlocked)(target, size, stream),
       TEXT(char *, target, size > 0 ? (size_t)size : 0, got, REAL(fgets_unlocked)(target, size, stream)))
-MODEL(char *, __fgets_chk, (char *target, size_t room, int size, FILE *stream), REAL(__fgets_chk)(target, room, size, stream),
-      TEXT(char *, target, size > 0 ? (size_t)size : 0, got, REAL(__fgets_chk)(target, room, size, stream)))
-MODEL(char *, __fgets_unlocked_chk, (char *target, size_t room, int size, FILE *stream),
-      REAL(__fgets_unlocked_chk)(target, room, size, stream),
-      TEXT(char *, target, size > 0 ? (size_t)size : 0, got, REAL(__fgets_unlocked_chk)(target, room, size, stream)))
+MODEL(char *, __fgets_chk, (char *target, size_t capacity, int size, FILE *stream),
+      REAL(__fgets_chk)(target, capacity, size, stream),
+      TEXT(char *, target, size > 0 ? (size_t)size : 0, got, REAL(__fgets_chk)(target, capacity, size, stream)))
+MODEL(char *, __fgets_unlocked_chk, (char *target, size_t capacity, int size, FILE *stream),
+      REAL(__fgets_unlocked_chk)(target, capacity, size, stream),
+      TEXT(char *, target, size > 0 ? (size_t)size : 0, got, REAL(__fgets_unlocked_chk)(target, capacity, size, stream)))
 MODEL(size_t, fread, (void *target, size_t size, size_t count, FILE *stream), REAL(fread)(target, size, count, stream),
       ITEMS(target, size, count, REAL(fread)(target, size, count, stream)))
 MODEL(size_t, fread_unlocked, (void *target, size_t size, size_t count, FILE *stream),
       REAL(fread_unlocked)(target, size, count, stream),
       ITEMS(target, size, count, REAL(fread_unlocked)(target, size, count, stream)))
-MODEL(size_t, __fread_chk, (void *target, size_t room, size_t size, size_t count, FILE *stream),
-      REAL(__fread_chk)(target, room, size, count, stream),
-      ITEMS(target, size, count, REAL(__fread_chk)(target, room, size, count, stream)))
-MODEL(size_t, __fread_unlocked_chk, (void *target, size_t room, size_t size, size_t count, FILE *stream),
-      REAL(__fread_unlocked_chk)(target, room, size, count, stream),
-      ITEMS(target, size, count, REAL(__fread_unlocked_chk)(target, room, size, count, stream)))
+MODEL(size_t, __fread_chk, (void *target, size_t capacity, size_t size, size_t count, FILE *stream),
+      REAL(__fread_chk)(target, capacity, size, count, stream),
+      ITEMS(target, size, count, REAL(__fread_chk)(target, capacity, size, count, stream)))
+MODEL(size_t, __fread_unlocked_chk, (void *target, size_t capacity, size_t size, size_t count, FILE *stream),
+      REAL(__fread_unlocked_chk)(target, capacity, size, count, stream),
+      ITEMS(target, size, count, REAL(__fread_unlocked_chk)(target, capacity, size, count, stream)))
 
 /* about the system ----------------------------------------------------------------------------------- */
 
 MODEL(ssize_t, readlink, (const char *path, char *target, size_t size), REAL(readlink)(path, target, size),
       READS(target, size, REAL(readlink)(path, target, size)))
-MODEL(ssize_t, __readlink_chk, (const char *path, char *target, size_t size, size_t room),
-      REAL(__readlink_chk)(path, target, size, room), READS(target, size, REAL(__readlink_chk)(path, target, size, room)))
+MODEL(ssize_t, __readlink_chk, (const char *path, char *target, size_t size, size_t capacity),
+      REAL(__readlink_chk)(path, target, size, capacity), READS(target, size, REAL(__readlink_chk)(path, target, size, capacity)))
 MODEL(ssize_t, readlinkat, (int folder, const char *path, char *target, size_t size),
       REAL(readlinkat)(folder, path, target, size), READS(target, size, REAL(readlinkat)(folder, path, target, size)))
-MODEL(ssize_t, __readlinkat_chk, (int folder, const char *path, char *target, size_t size, size_t room),
-      REAL(__readlinkat_chk)(folder, path, target, size, room),
-      READS(target, size, REAL(__readlinkat_chk)(folder, path, target, size, room)))
+MODEL(ssize_t, __readlinkat_chk, (int folder, const char *path, char *target, size_t size, size_t capacity),
+      REAL(__readlinkat_chk)(folder, path, target, size, capacity),
+      READS(target, size, REAL(__readlinkat_chk)(folder, path, target, size, capacity)))
 MODEL(char *, getcwd, (char *target, size_t size), REAL(getcwd)(target, size),
       TEXT(char *, target, size, got, REAL(getcwd)(target, size)))
-MODEL(char *, __getcwd_chk, (char *target, size_t size, size_t room), REAL(__getcwd_chk)(target, size, room),
-      TEXT(char *, target, size, got, REAL(__getcwd_chk)(target, size, room)))
+MODEL(char *, __getcwd_chk, (char *target, size_t size, size_t capacity), REAL(__getcwd_chk)(target, size, capacity),
+      TEXT(char *, target, size, got, REAL(__getcwd_chk)(target, size, capacity)))
 MODEL(char *, realpath, (const char *restrict path, char *restrict target), REAL(realpath)(path, target),
       TEXT(char *, target, PATH_MAX, got, REAL(realpath)(path, target)))
-MODEL(char *, __realpath_chk, (const char *path, char *target, size_t room), REAL(__realpath_chk)(path, target, room),
-      TEXT(char *, target, PATH_MAX, got, REAL(__realpath_chk)(path, target, room)))
+MODEL(char *, __realpath_chk, (const char *path, char *target, size_t capacity), REAL(__realpath_chk)(path, target, capacity),
+      TEXT(char *, target, PATH_MAX, got, REAL(__realpath_chk)(path, target, capacity)))
 MODEL(int, gethostname, (char *target, size_t size), REAL(gethostname)(target, size),
       TEXT(int, target, size, !got, REAL(gethostname)(target, size)))
-MODEL(int, __gethostname_chk, (char *target, size_t size, size_t room), REAL(__gethostname_chk)(target, size, room),
-      TEXT(int, target, size, !got, REAL(__gethostname_chk)(target, size, room)))
+MODEL(int, __gethostname_chk, (char *target, size_t size, size_t capacity), REAL(__gethostname_chk)(target, size, capacity),
+      TEXT(int, target, size, !got, REAL(__gethostname_chk)(target, size, capacity)))
 MODEL_FILLS(int, getentropy, (void *target, size_t size), target, size, got ? 0 : size, (target, size))
 
 /* several parts -------------------------------------------------------------------------------------- */

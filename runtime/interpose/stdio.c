@@ -108,7 +108,7 @@ static void wrote_before_position(where at, uint64_t seq, uint16_t file, int fd,
     uint64_t start = (uint64_t)end - size;
     for (uint64_t done = 0; known && done < size;) {
         /* Events end where pages do: what one event leaves of a page, one write left. */
-        uint64_t room = sizeof block - (start + done) % PAGE, part = size - done < room ? size - done : room;
+        uint64_t capacity = sizeof block - (start + done) % PAGE, part = size - done < capacity ? size - done : capacity;
         long got = raw4(SYS_pread64, reading, (long)block, (long)part, (long)(start + done));
         known = got > 0;
         if (known) {

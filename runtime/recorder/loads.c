@@ -70,25 +70,25 @@ static void be_known(void)
 void cc_turn_keep(void)
 {
     be_known();
-    uint32_t mine = cc_thread.load_id;
+    uint32_t own_id = cc_thread.load_id;
     for (uint32_t waited = 0; waited < TURNS_WAITED; waited++) {
         uint32_t other = 0;
-        if (atomic_compare_exchange_strong_explicit(&turn, &other, mine, memory_order_acquire, memory_order_relaxed) ||
-            other == mine)
+        if (atomic_compare_exchange_strong_explicit(&turn, &other, own_id, memory_order_acquire, memory_order_relaxed) ||
+            other == own_id)
             return;
         if (waited % 64 < 48)
             __builtin_ia32_pause();
         else
             raw3(SYS_sched_yield, 0, 0, 0);
     }
-    atomic_store_explicit(&turn, mine, memory_order_release);
+    atomic_store_explicit(&turn, own_id, memory_order_release);
 }
 
 HIDDEN __attribute__((used)) void cc_access_done(void);
 void cc_access_done(void)
 {
-    uint32_t mine = cc_thread.load_id;
-    atomic_compare_exchange_strong_explicit(&turn, &mine, 0, memory_order_release, memory_order_relaxed);
+    uint32_t own_id = cc_thread.load_id;
+    atomic_compare_exchange_strong_explicit(&turn, &own_id, 0, memory_order_release, memory_order_relaxed);
 }
 
 /* For an access of its own: whatever precedes it has executed, and others may go first. */
@@ -227,16 +227,16 @@ static void gap(struct load_writer *loads, uint64_t seq, uint32_t begins)
 static void sample(struct load_writer *loads, uint32_t level, where at, uint64_t seq)
 {
     struct thread *thread = &cc_thread;
-    uint8_t *mine = met(at);
+    uint8_t *met_before = met(at);
     if (UNLIKELY(level)) /* of a signal handler, in the midst of another read or event */
         return;
     if (UNLIKELY(thread->load_gap)) {
         thread->load_gap = 0;
         gap(loads, seq, 0);
-        *mine = *mine < MET_ENOUGH - MET_ENOUGH / GAPS_ENDED ? *mine + MET_ENOUGH / GAPS_ENDED : MET_ENOUGH;
+        *met_before = *met_before < MET_ENOUGH - MET_ENOUGH / GAPS_ENDED ? *met_before + MET_ENOUGH / GAPS_ENDED : MET_ENOUGH;
     }
-    if (*mine < MET_ENOUGH)
-        ++*mine;
+    if (*met_before < MET_ENOUGH)
+        ++*met_before;
     thread->load_count++;
 }
 

@@ -23,10 +23,10 @@ void cc_pool_files_start(const char *folder, const char *globs)
         raw3(SYS_close, fd, 0, 0);
     }
     /* Not in the environment, which the program may change. */
-    size_t room = raw_length(globs) + 1;
-    long copy = raw6(SYS_mmap, 0, (long)room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t capacity = raw_length(globs) + 1;
+    long copy = raw6(SYS_mmap, 0, (long)capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!raw_failed(copy)) {
-        raw_move((void *)copy, globs, room);
+        raw_move((void *)copy, globs, capacity);
         patterns = (const char *)copy;
     }
     cc_state_of_path(AT_FDCWD, pool, 0, &cc_pool_state);

@@ -156,17 +156,17 @@ void cc_region_add(const struct region *region)
 
 void *cc_scratch(size_t count, size_t size)
 {
-    long room = raw6(SYS_mmap, 0, (long)(count * size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (!raw_failed(room))
-        return (void *)room;
+    long memory = raw6(SYS_mmap, 0, (long)(count * size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!raw_failed(memory))
+        return (void *)memory;
     cc_note("memory", "no memory for a list of mappings");
     cc_stop(CC_STATUS_TOO_MANY);
     return NULL;
 }
 
-void cc_scratch_free(void *room, size_t count, size_t size)
+void cc_scratch_free(void *memory, size_t count, size_t size)
 {
-    raw3(SYS_munmap, (long)room, (long)(count * size), 0);
+    raw3(SYS_munmap, (long)memory, (long)(count * size), 0);
 }
 
 static size_t overlapping(uintptr_t start, uintptr_t end)

@@ -198,13 +198,13 @@ static unsigned char *blob_room(struct writer *writer, uint64_t size, uint64_t *
     *unmap = 0;
     if (size > CHUNK_ROOM / 4) {
         uint64_t chunks = (size + CC_CHUNK_HEADER_BYTES + CC_CHUNK_BYTES - 1) / CC_CHUNK_BYTES;
-        unsigned char *own = take_chunks(CC_CHUNK_BLOB, writer->thread, (uint32_t)chunks, at);
-        if (!own)
+        unsigned char *chunk = take_chunks(CC_CHUNK_BLOB, writer->thread, (uint32_t)chunks, at);
+        if (!chunk)
             return NULL;
-        ((struct cc_chunk_header *)(void *)own)->used_bytes = size;
+        ((struct cc_chunk_header *)(void *)chunk)->used_bytes = size;
         *at += CC_CHUNK_HEADER_BYTES;
         *unmap = chunks * CC_CHUNK_BYTES;
-        return own + CC_CHUNK_HEADER_BYTES;
+        return chunk + CC_CHUNK_HEADER_BYTES;
     }
     if (!writer->blob || writer->blob_used + size > CHUNK_ROOM) {
         if (writer->blob)
@@ -214,42 +214,42 @@ static unsigned char *blob_room(struct writer *writer, uint64_t size, uint64_t *
         if (!writer->blob)
             return NULL;
     }
-    unsigned char *room = writer->blob + CC_CHUNK_HEADER_BYTES + writer->blob_used;
+    unsigned char *space = writer->blob + CC_CHUNK_HEADER_BYTES + writer->blob_used;
     *at = writer->blob_at + CC_CHUNK_HEADER_BYTES + writer->blob_used;
     writer->blob_used += (size + 7) & ~7ul;
     if (writer->blob_used > CHUNK_ROOM)
         writer->blob_used = CHUNK_ROOM;
     struct cc_chunk_header *header = (struct cc_chunk_header *)(void *)writer->blob;
     __atomic_store_n(&header->used_bytes, writer->blob_used, __ATOMIC_RELEASE);
-    return room;
+    return space;
 }
 
-static void blob_done(unsigned char *room, uint64_t unmap)
+static void blob_done(unsigned char *space, uint64_t unmap)
 {
     if (unmap)
-        raw3(SYS_munmap, (long)(room - CC_CHUNK_HEADER_BYTES), (long)unmap, 0);
+        raw3(SYS_munmap, (long)(space - CC_CHUNK_HEADER_BYTES), (long)unmap, 0);
 }
 
 /* File offset of head then bytes, or 0 when recording is over. */
 uint64_t cc_blob(struct writer *writer, const void *head, size_t head_size, const void *bytes, uint64_t size)
 {
     uint64_t at, unmap;
-    unsigned char *room = blob_room(writer, head_size + size, &at, &unmap);
-    if (!room)
+    unsigned char *space = blob_room(writer, head_size + size, &at, &unmap);
+    if (!space)
         return 0;
-    raw_move(room, head, head_size);
-    raw_move(room + head_size, bytes, size);
-    blob_done(room, unmap);
+    raw_move(space, head, head_size);
+    raw_move(space + head_size, bytes, size);
+    blob_done(space, unmap);
     return at;
 }
 
 uint64_t cc_blob_fill(struct writer *writer, int byte, uint64_t size)
 {
     uint64_t at, unmap;
-    unsigned char *room = blob_room(writer, size, &at, &unmap);
-    if (!room)
+    unsigned char *space = blob_room(writer, size, &at, &unmap);
+    if (!space)
         return 0;
-    raw_fill(room, byte, size);
-    blob_done(room, unmap);
+    raw_fill(space, byte, size);
+    blob_done(space, unmap);
     return at;
 }

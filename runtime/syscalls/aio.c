@@ -60,11 +60,11 @@ static struct ring **ring_of(const struct process *process, uint64_t address)
 /* An event that belongs to a request: its place and thread are those of where it was submitted. */
 static uint64_t put(struct tracee *thread, const struct request *request, struct cc_event event)
 {
-    struct tracee *own = tracee_known(request->tid);
+    struct tracee *submitter = tracee_known(request->tid);
     event.site = request->event.site;
     event.stack = request->event.stack;
     event.call = SYS_io_submit + 1;
-    return trace_event(own ? own : thread, event);
+    return trace_event(submitter ? submitter : thread, event);
 }
 
 /* What is known of a request that has ended. `early`: the call that submitted it has not returned. */
@@ -86,8 +86,8 @@ static void finish(struct tracee *thread, const struct request *request, int64_t
         unfollowed(thread, inode, "an io_submit that failed later");
     shadow_refresh(inode, event->offset, event->size);
     if (result > 0) {
-        struct tracee *own = tracee_known(request->tid);
-        write_synced(own ? own : thread, event->file, event->offset, (uint64_t)result, request->flags);
+        struct tracee *submitter = tracee_known(request->tid);
+        write_synced(submitter ? submitter : thread, event->file, event->offset, (uint64_t)result, request->flags);
     }
 }
 
@@ -201,8 +201,8 @@ static bool take_bytes(struct tracee *thread, const struct iocb *iocb, struct cc
     bool vectored = iocb->aio_lio_opcode == IOCB_CMD_PWRITEV;
     uint64_t size = vectored ? vector_bytes(thread, iocb->aio_buf, iocb->aio_nbytes) : iocb->aio_nbytes;
     event->size = (uint32_t)(size < LONGEST ? size : LONGEST);
-    char *room = event->size <= sizeof event->payload ? (char *)&event->payload : trace_room(event->size, &event->payload);
-    return room && content_gather(thread, vectored, iocb->aio_buf, iocb->aio_nbytes, room, event->size) == event->size;
+    char *space = event->size <= sizeof event->payload ? (char *)&event->payload : trace_room(event->size, &event->payload);
+    return space && content_gather(thread, vectored, iocb->aio_buf, iocb->aio_nbytes, space, event->size) == event->size;
 }
 
 static void prepare(struct tracee *thread, uint64_t address, uint64_t place)

@@ -54,15 +54,15 @@ void write_synced(struct tracee *thread, uint32_t inode, uint64_t offset, uint64
 }
 
 /* Reads some iovecs; those of a 32-bit program are half as large. */
-static bool read_parts(struct tracee *thread, uint64_t address, uint64_t from, struct iovec *parts, uint64_t many)
+static bool read_parts(struct tracee *thread, uint64_t address, uint64_t from, struct iovec *parts, uint64_t count)
 {
     if (!thread->call.narrow)
-        return memory_read(thread, address + from * sizeof *parts, parts, many * sizeof *parts) == many * sizeof *parts;
+        return memory_read(thread, address + from * sizeof *parts, parts, count * sizeof *parts) == count * sizeof *parts;
     uint32_t halves[2 * PARTS];
     size_t each = 2 * sizeof *halves;
-    if (memory_read(thread, address + from * each, halves, many * each) != many * each)
+    if (memory_read(thread, address + from * each, halves, count * each) != count * each)
         return false;
-    for (uint64_t i = 0; i < many; i++)
+    for (uint64_t i = 0; i < count; i++)
         parts[i] = (struct iovec){(void *)(uintptr_t)halves[2 * i], halves[2 * i + 1]};
     return true;
 }
@@ -118,13 +118,13 @@ static int readable(int fd)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static void read_back(struct tracee *thread, char *room, size_t size, uint64_t offset)
+static void read_back(struct tracee *thread, char *space, size_t size, uint64_t offset)
 {
     const struct call *call = &thread->call;
-    int own = readable(call->fd);
-    if (pread(own, room, size, (off_t)offset) != (ssize_t)size)
+    int reader = readable(call->fd);
+    if (pread(reader, space, size, (off_t)offset) != (ssize_t)size)
         unfollowed(thread, inode_at(call->inode), "a write whose bytes cannot be read");
-    close(own);
+    close(reader);
 }
 
 static void write_leave(struct tracee *thread)
@@ -148,12 +148,12 @@ static void write_leave(struct tracee *thread)
                              .offset = offset,
                              .size = (uint32_t)size,
                              .flags = (uint8_t)((append ? CC_WRITE_APPEND : 0) | (call->flags & O_DIRECT ? CC_WRITE_DIRECT : 0))};
-    char *room = size <= sizeof event.payload ? (char *)&event.payload : trace_room(size, &event.payload);
-    if (!room)
+    char *space = size <= sizeof event.payload ? (char *)&event.payload : trace_room(size, &event.payload);
+    if (!space)
         return;
-    size_t got = gather(thread, room, size);
+    size_t got = gather(thread, space, size);
     if (got < size) /* the thread was killed, or changed its memory meanwhile: the file has the bytes */
-        read_back(thread, room, size, offset);
+        read_back(thread, space, size, offset);
     trace_event(thread, event);
     shadow_refresh(inode_at(call->inode), offset, size);
     int flags = call->flags | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
@@ -173,8 +173,8 @@ static bool record_bytes(struct tracee *thread, uint8_t kind, int fd, const stru
     while (at < stop) {
         uint64_t part = stop - at < LONGEST ? stop - at : LONGEST;
         struct cc_event event = {.kind = kind, .file = inode->id, .offset = at, .size = (uint32_t)part};
-        char *room = part <= sizeof event.payload ? (char *)&event.payload : trace_room(part, &event.payload);
-        if (!room || pread(fd, room, part, (off_t)at) != (ssize_t)part)
+        char *space = part <= sizeof event.payload ? (char *)&event.payload : trace_room(part, &event.payload);
+        if (!space || pread(fd, space, part, (off_t)at) != (ssize_t)part)
             return false;
         trace_event(thread, event);
         at += part;
@@ -208,20 +208,20 @@ static void record_range(struct tracee *thread, uint8_t kind, int fd, struct ino
 void content_read(struct tracee *thread, int fd, struct inode *inode, uint64_t offset, uint64_t size)
 {
     struct stat state;
-    int own = readable(fd);
-    if (own < 0 || fstat(own, &state) != 0) {
+    int reader = readable(fd);
+    if (reader < 0 || fstat(reader, &state) != 0) {
         unfollowed(thread, inode, "a copy that cannot be read");
     } else {
         /* only a hole at the end shows no size by its bytes */
         uint64_t end = offset + size;
-        off_t data = lseek(own, (off_t)(end - 1), SEEK_DATA);
+        off_t data = lseek(reader, (off_t)(end - 1), SEEK_DATA);
         if (data < 0 || (uint64_t)data >= end)
             trace_event(thread, (struct cc_event){.kind = CC_TRUNCATE, .file = inode->id, .offset = (uint64_t)state.st_size});
-        record_range(thread, CC_WRITE, own, inode, offset, size);
+        record_range(thread, CC_WRITE, reader, inode, offset, size);
         shadow_refresh(inode, offset, size);
     }
-    if (own >= 0)
-        close(own);
+    if (reader >= 0)
+        close(reader);
 }
 
 void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size)

@@ -41,9 +41,9 @@ static void end(uint32_t action)
 }
 
 /* The next instructions, `many` of them, are only for this call. */
-static void only(long call, uint8_t many)
+static void only(long call, uint8_t checks)
 {
-    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, many);
+    add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, checks);
 }
 
 static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
@@ -57,14 +57,14 @@ static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
 
 static void build_controls(void)
 {
-    uint8_t many = 0;
-    while (filter_controls[many])
-        many++;
-    only(SYS_ioctl, (uint8_t)(many + 4));
+    uint8_t controls = 0;
+    while (filter_controls[controls])
+        controls++;
+    only(SYS_ioctl, (uint8_t)(controls + 4));
     load_argument(1);
     program[length++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffff);
-    for (uint8_t i = 0; i < many; i++)
-        add(BPF_JMP | BPF_JEQ | BPF_K, filter_controls[i], (uint8_t)(many - i), 0);
+    for (uint8_t i = 0; i < controls; i++)
+        add(BPF_JMP | BPF_JEQ | BPF_K, filter_controls[i], (uint8_t)(controls - i), 0);
     end(SECCOMP_RET_ALLOW);
     end(SECCOMP_RET_TRACE);
 }

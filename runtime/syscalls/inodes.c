@@ -41,15 +41,15 @@ static uint32_t slot_of(dev_t device, ino_t number)
 
 static void more_slots(void)
 {
-    uint32_t many = inodes_count();
-    if (slot_count > 2 * (many + 1))
+    uint32_t count = inodes_count();
+    if (slot_count > 2 * (count + 1))
         return;
     slot_count = slot_count ? slot_count * 4 : 1024;
     free(slots);
     slots = calloc(slot_count, sizeof *slots);
     if (!slots)
         die("no memory");
-    for (uint32_t id = 1; id <= many; id++)
+    for (uint32_t id = 1; id <= count; id++)
         slots[slot_of(inodes[id]->device, inodes[id]->number)] = id; /* a later one with the same number counts */
 }
 
@@ -117,20 +117,20 @@ static void more_names(void)
 {
     if (name_count < name_slots)
         return;
-    size_t many = name_slots ? 4 * name_slots : 1024;
-    struct name **wider = calloc(many, sizeof *wider);
+    size_t wider_slots = name_slots ? 4 * name_slots : 1024;
+    struct name **wider = calloc(wider_slots, sizeof *wider);
     if (!wider)
         die("no memory");
     for (size_t i = 0; i < name_slots; i++) {
         for (struct name *name = names[i], *next; name; name = next) {
             next = name->next;
-            name->next = wider[name->hash & (many - 1)];
-            wider[name->hash & (many - 1)] = name;
+            name->next = wider[name->hash & (wider_slots - 1)];
+            wider[name->hash & (wider_slots - 1)] = name;
         }
     }
     free(names);
     names = wider;
-    name_slots = many;
+    name_slots = wider_slots;
 }
 
 uint32_t name_get(uint32_t folder, const char *name)
@@ -146,8 +146,8 @@ void name_remove(uint32_t folder, const char *name)
         return;
     struct inode *inode = inodes[found->inode];
     inode->gone = inode->links && --inode->links == 0;
-    if (inode->own == found)
-        inode->own = NULL;
+    if (inode->latest == found)
+        inode->latest = NULL;
     *at = found->next;
     free(found);
     name_count--;
@@ -166,7 +166,7 @@ void name_set(uint32_t folder, const char *name, uint32_t inode)
     *made = (struct name){.folder = folder, .inode = inode, .hash = hash, .next = names[hash & (name_slots - 1)]};
     memcpy(made->text, name, length);
     names[hash & (name_slots - 1)] = made;
-    inodes[inode]->own = made;
+    inodes[inode]->latest = made;
     name_count++;
 }
 
@@ -175,20 +175,20 @@ const char *inode_path(uint32_t folder, const char *name)
     static char buffer[2 * PATH_MAX];
     char *at = buffer + sizeof buffer - 1 - strlen(name);
     memcpy(at, name, strlen(name) + 1);
-    for (const struct name *own = inodes[folder]->own; own; own = inodes[own->folder]->own) {
-        size_t length = strlen(own->text);
+    for (const struct name *latest = inodes[folder]->latest; latest; latest = inodes[latest->folder]->latest) {
+        size_t length = strlen(latest->text);
         if ((size_t)(at - buffer) < length + 1)
             break; /* deeper than any path */
         *--at = '/';
         at -= length;
-        memcpy(at, own->text, length);
+        memcpy(at, latest->text, length);
     }
     return at;
 }
 
 const char *inode_shown(const struct inode *inode)
 {
-    return inode->id == 1 ? "." : inode->own ? inode_path(inode->own->folder, inode->own->text) : "";
+    return inode->id == 1 ? "." : inode->latest ? inode_path(inode->latest->folder, inode->latest->text) : "";
 }
 
 static int by_bytes(const struct dirent **left, const struct dirent **right)
@@ -212,10 +212,10 @@ static uint8_t dense(int folder, const char *name, const struct stat *state)
 static void scan(int fd, uint32_t folder, const char *path)
 {
     struct dirent **entries;
-    int many = scandirat(fd, ".", &entries, NULL, by_bytes);
-    if (many < 0)
+    int count = scandirat(fd, ".", &entries, NULL, by_bytes);
+    if (count < 0)
         die("the watched folder cannot be read");
-    for (int i = 0; i < many; i++) {
+    for (int i = 0; i < count; i++) {
         const char *name = entries[i]->d_name;
         struct stat state;
         if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && fstatat(fd, name, &state, AT_SYMLINK_NOFOLLOW) == 0) {

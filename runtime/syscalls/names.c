@@ -65,8 +65,8 @@ static void arrive_entry(struct tracee *thread, int inside, struct inode *above,
 static void arrive_entries(struct tracee *thread, int inside, struct inode *above, uint32_t folder, const char *name)
 {
     struct dirent **entries = NULL;
-    int many = scandirat(inside, ".", &entries, NULL, alphasort);
-    for (int i = 0; i < many; i++) {
+    int count = scandirat(inside, ".", &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
         if (strcmp(entries[i]->d_name, ".") != 0 && strcmp(entries[i]->d_name, "..") != 0)
             arrive_entry(thread, inside, above, entries[i]->d_name, folder, name);
         free(entries[i]);

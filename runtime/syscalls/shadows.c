@@ -15,23 +15,23 @@
 struct shadow {
     int fd;
     char *bytes;
-    uint64_t size, room;
+    uint64_t size, capacity;
     struct inode *inode;
     struct shadow *next;
 };
 
 static struct shadow *shadows;
 
-static void need(struct shadow *shadow, uint64_t size)
+static void grow(struct shadow *shadow, uint64_t size)
 {
-    if (size > shadow->room) {
-        uint64_t room = (size + size / 2 + BLOCK) & ~(uint64_t)(BLOCK - 1);
-        char *at = shadow->bytes ? mremap(shadow->bytes, shadow->room, room, MREMAP_MAYMOVE)
-                                 : mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (size > shadow->capacity) {
+        uint64_t capacity = (size + size / 2 + BLOCK) & ~(uint64_t)(BLOCK - 1);
+        char *at = shadow->bytes ? mremap(shadow->bytes, shadow->capacity, capacity, MREMAP_MAYMOVE)
+                                 : mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED)
             die("no memory for a copy of a mapped file");
         shadow->bytes = at;
-        shadow->room = room;
+        shadow->capacity = capacity;
     }
     shadow->size = size > shadow->size ? size : shadow->size;
 }
@@ -96,7 +96,7 @@ static void stored(uint32_t inode, uint64_t offset, const void *bytes, uint64_t 
     struct shadow *shadow = inode <= inodes_count() ? inode_at(inode)->shadow : NULL;
     if (!shadow)
         return;
-    need(shadow, offset + size);
+    grow(shadow, offset + size);
     memcpy(shadow->bytes + offset, bytes, size);
 }
 
@@ -107,7 +107,7 @@ void shadow_compare(struct tracee *thread, struct inode *inode)
         return;
     stores_take(stored);
     uint64_t size = size_now(shadow);
-    need(shadow, size);
+    grow(shadow, size);
     with_blocks(shadow, 0, size, thread, compare_block);
 }
 
@@ -124,9 +124,9 @@ void shadow_refresh(struct inode *inode, uint64_t offset, uint64_t size)
         return;
     stores_take(stored);
     uint64_t end = size_now(shadow);
-    need(shadow, end);
+    grow(shadow, end);
     if (shadow->size > end) { /* it was cut: what comes there later begins as zeros */
-        madvise(shadow->bytes + (end + PAGE - 1) / PAGE * PAGE, shadow->room - (end + PAGE - 1) / PAGE * PAGE, MADV_DONTNEED);
+        madvise(shadow->bytes + (end + PAGE - 1) / PAGE * PAGE, shadow->capacity - (end + PAGE - 1) / PAGE * PAGE, MADV_DONTNEED);
         if (end % PAGE)
             memset(shadow->bytes + end, 0, PAGE - end % PAGE);
         shadow->size = end;
@@ -169,7 +169,7 @@ void shadow_end(struct tracee *thread, struct inode *inode)
         at = &(*at)->next;
     *at = shadow->next;
     if (shadow->bytes)
-        munmap(shadow->bytes, shadow->room);
+        munmap(shadow->bytes, shadow->capacity);
     close(shadow->fd);
     free(shadow);
     inode->shadow = NULL;

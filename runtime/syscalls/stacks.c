@@ -39,7 +39,7 @@ struct pair {       /* (module, offset) of a site; (parent, site) of a stack */
 };
 struct table {
     struct pair *slots;
-    size_t room, used;
+    size_t capacity, used;
 };
 static struct {             /* the part of the thread's stack that was read last */
     uint64_t start;
@@ -53,20 +53,20 @@ static uint32_t module_count;
 
 static struct pair *slot(struct table *table, uint64_t first, uint64_t second)
 {
-    size_t at = (size_t)((first * 0x9e3779b97f4a7c15u ^ second * 0xc2b2ae3d27d4eb4fu) >> 20) & (table->room - 1);
+    size_t at = (size_t)((first * 0x9e3779b97f4a7c15u ^ second * 0xc2b2ae3d27d4eb4fu) >> 20) & (table->capacity - 1);
     while (table->slots[at].id && (table->slots[at].first != first || table->slots[at].second != second))
-        at = (at + 1) & (table->room - 1);
+        at = (at + 1) & (table->capacity - 1);
     return &table->slots[at];
 }
 
 static struct pair *found(struct table *table, uint64_t first, uint64_t second)
 {
-    if (2 * table->used >= table->room) {
-        struct table wider = {.room = table->room ? 2 * table->room : 1024, .used = table->used};
-        wider.slots = calloc(wider.room, sizeof *wider.slots);
+    if (2 * table->used >= table->capacity) {
+        struct table wider = {.capacity = table->capacity ? 2 * table->capacity : 1024, .used = table->used};
+        wider.slots = calloc(wider.capacity, sizeof *wider.slots);
         if (!wider.slots)
             die("no memory");
-        for (size_t i = 0; i < table->room; i++)
+        for (size_t i = 0; i < table->capacity; i++)
             if (table->slots[i].id)
                 *slot(&wider, table->slots[i].first, table->slots[i].second) = table->slots[i];
         free(table->slots);
@@ -141,7 +141,7 @@ void stack_forget(struct process *process)
 {
     struct code *code = process->code;
     for (size_t i = 0; code && i < code->count; i++)
-        free(code->ranges[i].frames.own);
+        free(code->ranges[i].frames.built);
     if (code)
         free(code->ranges);
     free(code);
@@ -285,19 +285,19 @@ void stack_locate(struct tracee *thread)
         return;
     struct code *code = code_of(thread);
     uint64_t registers[KEPT_REGISTERS];
-    uint32_t frames[DEEPEST], many = 0;
+    uint32_t frames[DEEPEST], depth = 0;
     memcpy(registers, thread->registers, sizeof registers);
     window.start = window.words = 0;
-    for (bool exact = false, more = true; more && many < DEEPEST;) {
+    for (bool exact = false, more = true; more && depth < DEEPEST;) {
         const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
-        frames[many++] = here->site;
+        frames[depth++] = here->site;
         exact = here->described && here->rule.is_signal;
         more = here->described ? leave_described(thread, &here->rule, registers)
-                               : leave_by_pointer(thread, code, many == 1, registers);
+                               : leave_by_pointer(thread, code, depth == 1, registers);
     }
     uint32_t stack = 0;
-    while (many > 1) {
-        uint32_t site = frames[--many];
+    while (depth > 1) {
+        uint32_t site = frames[--depth];
         struct pair *pair = found(&stacks, stack, site);
         if (!pair->id) {
             pair->id = trace_number(&trace_header()->next_stack);

@@ -16,8 +16,8 @@ static uint64_t next_chunk; /* what is before it is known */
 static void find_chunks(void)
 {
     struct cc_chunk_header head;
-    uint64_t many = __atomic_load_n(&trace_header()->next_chunk, __ATOMIC_ACQUIRE);
-    while (next_chunk < many) {
+    uint64_t chunks = __atomic_load_n(&trace_header()->next_chunk, __ATOMIC_ACQUIRE);
+    while (next_chunk < chunks) {
         uint64_t place = CC_HEADER_BYTES + next_chunk * CC_CHUNK_BYTES;
         if (!trace_read(place, &head, sizeof head) || head.kind == CC_CHUNK_FREE)
             return; /* a thread is about to begin it; how long it is cannot be known */
@@ -35,17 +35,17 @@ static void find_chunks(void)
 static void take(const struct cc_event *event, stored_bytes *stored)
 {
     static char *bytes;
-    static size_t room;
+    static size_t capacity;
     if (event->kind != CC_STORE)
         return;
     if (event->size <= sizeof event->payload) {
         stored(event->file, event->offset, &event->payload, event->size);
         return;
     }
-    if (event->size > room) {
+    if (event->size > capacity) {
         free(bytes);
-        room = event->size;
-        bytes = malloc(room);
+        capacity = event->size;
+        bytes = malloc(capacity);
         if (!bytes)
             die("no memory");
     }

@@ -136,9 +136,9 @@ char *trace_room(uint64_t size, uint64_t *at)
             return NULL;
     }
     *at = blob.place + CC_CHUNK_HEADER_BYTES + blob.used;
-    char *room = blob.at + CC_CHUNK_HEADER_BYTES + blob.used;
+    char *space = blob.at + CC_CHUNK_HEADER_BYTES + blob.used;
     advance(&blob, size);
-    return room;
+    return space;
 }
 
 static uint64_t put(struct cc_event event, uint32_t thread)
@@ -179,19 +179,19 @@ uint64_t trace_event(struct tracee *thread, struct cc_event event)
 
 uint64_t trace_bytes(struct tracee *thread, struct cc_event event, const void *head, size_t head_size, const void *bytes, size_t size)
 {
-    char *room = (char *)&event.payload;
+    char *space = (char *)&event.payload;
     event.size = (uint32_t)(head_size + size);
     event.payload = 0;
     uint64_t at = 0;
     if (event.size > sizeof event.payload) {
-        room = trace_room(event.size, &at);
-        if (!room)
+        space = trace_room(event.size, &at);
+        if (!space)
             return 0;
     }
     if (head_size)
-        memcpy(room, head, head_size);
+        memcpy(space, head, head_size);
     if (size)
-        memcpy(room + head_size, bytes, size);
+        memcpy(space + head_size, bytes, size);
     if (at)
         event.payload = at;
     return trace_event(thread, event);

@@ -245,20 +245,20 @@ static bool run(struct bytes code, const struct common *common, uint64_t until, 
 }
 
 /* The body of a CIE or an FDE, after its length; false for what is not one. */
-static bool body_of(struct tracee *thread, uint64_t address, unsigned char *room, struct bytes *body)
+static bool body_of(struct tracee *thread, uint64_t address, unsigned char *copy, struct bytes *body)
 {
     uint32_t size = 0;
     if (memory_read(thread, address, &size, sizeof size) != sizeof size || size < 4 || size > ENTRY)
         return false;
-    *body = (struct bytes){room, room + size, false};
-    return memory_read(thread, address + 4, room, size) == size;
+    *body = (struct bytes){copy, copy + size, false};
+    return memory_read(thread, address + 4, copy, size) == size;
 }
 
 static bool common_of(struct tracee *thread, uint64_t address, struct common *common)
 {
-    unsigned char room[ENTRY];
+    unsigned char copy[ENTRY];
     struct bytes body;
-    if (!body_of(thread, address, room, &body) || fixed(&body, 4) != 0)
+    if (!body_of(thread, address, copy, &body) || fixed(&body, 4) != 0)
         return false;
     unsigned version = (unsigned)fixed(&body, 1);
     const char *augmentation = (const char *)body.at;
@@ -302,8 +302,8 @@ static uint64_t entry_of(struct tracee *thread, const struct frame_entries *entr
     struct frame_entry row, best = {0, 0};
     for (size_t low = 0, high = entries->count; low < high;) {
         size_t middle = low + (high - low) / 2;
-        if (entries->own) {
-            row = entries->own[middle];
+        if (entries->built) {
+            row = entries->built[middle];
         } else {
             int32_t pair[2];
             if (memory_read(thread, entries->table + 12 + 8 * (uint64_t)middle, pair, sizeof pair) != sizeof pair)
@@ -320,35 +320,35 @@ static uint64_t entry_of(struct tracee *thread, const struct frame_entries *entr
     return best.entry;
 }
 
-static int by_code(const void *one, const void *other)
+static int by_code(const void *first, const void *second)
 {
-    uint64_t left = ((const struct frame_entry *)one)->code, right = ((const struct frame_entry *)other)->code;
+    uint64_t left = ((const struct frame_entry *)first)->code, right = ((const struct frame_entry *)second)->code;
     return (left > right) - (left < right);
 }
 
-static void add_entry(struct frame_entries *entries, size_t *room, struct frame_entry entry)
+static void add_entry(struct frame_entries *entries, size_t *capacity, struct frame_entry entry)
 {
-    if (entries->count == *room) {
-        *room = *room ? 2 * *room : 256;
-        struct frame_entry *wider = realloc(entries->own, *room * sizeof *wider);
+    if (entries->count == *capacity) {
+        *capacity = *capacity ? 2 * *capacity : 256;
+        struct frame_entry *wider = realloc(entries->built, *capacity * sizeof *wider);
         if (!wider)
             die("no memory");
-        entries->own = wider;
+        entries->built = wider;
     }
-    entries->own[entries->count++] = entry;
+    entries->built[entries->count++] = entry;
 }
 
 /* The entries of .eh_frame, read from its start to its end. */
 static void scan(struct tracee *thread, uint64_t start, uint64_t size, struct frame_entries *entries)
 {
-    unsigned char *room = size <= LARGEST ? malloc(size) : NULL;
+    unsigned char *copy = size <= LARGEST ? malloc(size) : NULL;
     struct common common;
     uint64_t known = 0;
     size_t most = 0;
-    if (!room || memory_read(thread, start, room, size) != size)
+    if (!copy || memory_read(thread, start, copy, size) != size)
         size = 0;
     for (uint64_t at = 0, length; at + 8 <= size; at += 4 + length) {
-        struct bytes body = {room + at, room + size, false};
+        struct bytes body = {copy + at, copy + size, false};
         length = fixed(&body, 4);
         uint64_t back = fixed(&body, 4), entry = start + at;
         if (length < 4 || length > size - at - 4)
@@ -363,9 +363,9 @@ static void scan(struct tracee *thread, uint64_t start, uint64_t size, struct fr
             break;
         add_entry(entries, &most, (struct frame_entry){code, entry});
     }
-    free(room);
+    free(copy);
     if (entries->count)
-        qsort(entries->own, entries->count, sizeof *entries->own, by_code);
+        qsort(entries->built, entries->count, sizeof *entries->built, by_code);
 }
 
 /* A static program of some compilers has no table: its file knows where .eh_frame is. */
@@ -424,11 +424,11 @@ void unwind_prepare(struct tracee *thread, uint64_t base, struct frame_entries *
 
 bool unwind_rule(struct tracee *thread, const struct frame_entries *entries, uint64_t address, struct frame_rule *rule)
 {
-    unsigned char room[ENTRY];
+    unsigned char copy[ENTRY];
     struct bytes body;
     struct common common;
     uint64_t entry = entry_of(thread, entries, address);
-    if (!entry || !body_of(thread, entry, room, &body))
+    if (!entry || !body_of(thread, entry, copy, &body))
         return false;
     uint64_t back = fixed(&body, 4);
     if (!back || !common_of(thread, entry + 4 - back, &common))

@@ -63,11 +63,11 @@ static inline size_t raw_length(const char *text)
 }
 
 /* Copies as much of `text` as fits `room` with its end; the length copied. */
-static inline size_t raw_append(char *to, size_t room, const char *text)
+static inline size_t raw_append(char *to, size_t capacity, const char *text)
 {
     size_t length = raw_length(text);
-    if (length >= room)
-        length = room - 1;
+    if (length >= capacity)
+        length = capacity - 1;
     raw_move(to, text, length);
     to[length] = 0;
     return length;

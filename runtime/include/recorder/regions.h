@@ -29,7 +29,7 @@ HIDDEN void cc_regions_gone_free(struct regions_gone *gone);
 
 /* Room for `count` things of `size` bytes; NULL stops recording. */
 HIDDEN void *cc_scratch(size_t count, size_t size);
-HIDDEN void cc_scratch_free(void *room, size_t count, size_t size);
+HIDDEN void cc_scratch_free(void *memory, size_t count, size_t size);
 
 HIDDEN void cc_regions_rename(uint16_t from, uint16_t to);       /* mappings of one file are now of a different file, or of none: 0 */
 /* Mappings of the file at `path`, made while it was no pool file, are regions of `file` from now on. */

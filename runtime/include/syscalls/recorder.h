@@ -19,6 +19,7 @@
  *   calls         the table of calls
  *   filter        which calls stop
  *   narrow        the calls of 32-bit programs
+ *   follow        the command's threads, from stop to stop
  *   record        main
  *
  * What a part needs of another is in one above it in this list.
@@ -63,7 +64,7 @@ struct inode {
     uint32_t id;
     mode_t mode;
     uint32_t links;     /* names inside the folder */
-    const struct name *own; /* the latest of them; a directory's only one */
+    const struct name *latest; /* the latest of them; a directory's only one */
     bool gone;          /* it had names, and lost the last: its number may be used again */
     uint32_t mappings;  /* that may store to it */
     struct shadow *shadow;
@@ -167,7 +168,7 @@ struct frame_entry {
 };
 struct frame_entries {      /* of a module: a table in the program's memory, or, where it has none, one of ours */
     uint64_t table;
-    struct frame_entry *own;
+    struct frame_entry *built;
     size_t count;
 };
 void unwind_prepare(struct tracee *thread, uint64_t base, struct frame_entries *entries); /* base: where the module's file begins */
@@ -263,5 +264,13 @@ void faults_end(void);                  /* notes how many calls each fault met *
 extern const uint16_t filter_controls[]; /* types and numbers of ioctls that stop; 0 ends them */
 bool filter_install(void); /* in the process that becomes the command; whether it is permitted */
 bool filter_stops(uint32_t arch, uint64_t number, const uint64_t *arguments, enum filter_data *kind); /* whether a call would stop */
+
+/* follow.c */
+void follow_start(pid_t caller);     /* before the command's process is there; caller: of a command in place, or 0 */
+void follow_every_call(void);        /* in that process: it has no filter */
+bool follow_seize(pid_t command);
+int follow(pid_t command);           /* until it ends; its status */
+void follow_note_left(void);         /* which processes it leaves running */
+void follow_let_run(void);           /* until these end, too: without us their calls would fail, as the filter stays */
 
 #endif
