@@ -1,4 +1,5 @@
-/* Before bytes are read that differ between crash images: the process forks, a child for each content of them (explorer/explore.c). */
+/* Before bytes are read that differ between crash images: the process forks, a child for each content of them
+ * (explorer/explore.c). */
 #ifdef CC_SHARED
 #include <errno.h>
 #include <sys/mman.h>

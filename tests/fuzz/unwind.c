@@ -36,6 +36,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     memory_bytes = size - 2;
     unwind_prepare(&thread, BASE, &entries);
     unwind_rule(&thread, &entries, BASE + data[0] + 256u * data[1], &rule);
-    free(entries.own);
+    free(entries.built);
     return 0;
 }

@@ -1,8 +1,7 @@
 /* One exploration: the process runs a check for many crash images at once (explorer/explore.c).
  *
  * The headers include only those before them: section, instructions (decoding), exploration (this), state (its hash),
- * decisions, mapping_calls, handlers. So do the C files: what one needs of another is in a file of this order; explore.c, which starts
- * it all, is above them. */
+ * decisions, mapping_calls, handlers. So do the C files; explore.c, which starts it all, is above them. */
 #ifndef CRASHCHECK_EXPLORER_EXPLORATION_H
 #define CRASHCHECK_EXPLORER_EXPLORATION_H
 
