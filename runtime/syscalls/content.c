@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,8 +20,7 @@ static enum then file_enter(struct tracee *thread, int number, bool outputs)
     struct call *call = &thread->call;
     struct stat state;
     call->inode = 0;
-    call->fd = descriptor_of(thread, number);
-    if (call->fd < 0 || fstat(call->fd, &state) != 0)
+    if (!call_opens(thread, number, &state))
         return SKIP;
     struct inode *inode = S_ISREG(state.st_mode) ? inode_of(&state) : NULL;
     if (inode) {
@@ -108,14 +106,6 @@ static uint64_t written_at(const struct call *call, bool append, size_t size)
     if (append && fstat(call->fd, &state) == 0)
         return (uint64_t)state.st_size - size;
     return call->argument[3];
-}
-
-/* Opens a descriptor's file once more, to read it. */
-static int readable(int fd)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 static void read_back(struct tracee *thread, char *space, size_t size, uint64_t offset)

@@ -181,8 +181,7 @@ static void open_leave(struct tracee *thread)
     struct stat state;
     if (call->result < 0)
         return;
-    call->fd = descriptor_of(thread, (int)call->result);
-    if (call->fd < 0 || fstat(call->fd, &state) != 0 || !S_ISREG(state.st_mode))
+    if (!call_opens(thread, (int)call->result, &state) || !S_ISREG(state.st_mode))
         return;
     stack_locate(thread);
     bool unnamed = (call->flags & O_TMPFILE) == O_TMPFILE;

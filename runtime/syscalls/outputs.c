@@ -140,8 +140,7 @@ static enum then send_enter(struct tracee *thread)
 {
     struct call *call = &thread->call;
     struct stat state;
-    call->fd = descriptor_of(thread, (int)call->argument[0]);
-    if (call->fd < 0 || fstat(call->fd, &state) != 0)
+    if (!call_opens(thread, (int)call->argument[0], &state))
         return SKIP;
     int kind = output_kind(call->fd, (int)call->argument[0], &state);
     call->offset = (uint64_t)kind;
@@ -192,15 +191,6 @@ static void pair_leave(struct tracee *thread)
     }
 }
 
-static uint32_t inode_behind(struct tracee *thread, int number)
-{
-    struct stat state;
-    struct call *call = &thread->call;
-    call->fd = descriptor_of(thread, number);
-    const struct inode *inode = call->fd >= 0 && fstat(call->fd, &state) == 0 ? inode_of(&state) : NULL;
-    return inode ? inode->id : 0;
-}
-
 /* An operation begins or ends (crashcheck.h), or our other recorder, in the program, asks for a number. */
 static enum then mark_enter(struct tracee *thread)
 {
@@ -210,7 +200,8 @@ static enum then mark_enter(struct tracee *thread)
         thread->answer = trace_thread(thread);
         thread->answered = true;
     } else if (call->argument[1] == CC_ASK_FILE) {
-        thread->answer = inode_behind(thread, (int)call->argument[2]);
+        const struct inode *inode = call_inode(thread, (int)call->argument[2]);
+        thread->answer = inode ? inode->id : 0;
         thread->answered = true;
     } else if (call->argument[1] == CC_MARK_BEGINS) {
         uint32_t ordinal = trace_header()->next_operation;

@@ -31,6 +31,26 @@ int descriptor_of(struct tracee *thread, int number)
     return fd < 0 && number >= 0 ? descriptor_of_thread(thread, number) : fd;
 }
 
+bool call_opens(struct tracee *thread, int number, struct stat *state)
+{
+    struct call *call = &thread->call;
+    call->fd = descriptor_of(thread, number);
+    return call->fd >= 0 && fstat(call->fd, state) == 0;
+}
+
+struct inode *call_inode(struct tracee *thread, int number)
+{
+    struct stat state;
+    return call_opens(thread, number, &state) ? inode_of(&state) : NULL;
+}
+
+int readable(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 /* /proc/self is ours: the program means its own. */
 static bool own_proc(struct tracee *thread, char *path)
 {

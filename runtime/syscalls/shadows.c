@@ -1,7 +1,5 @@
 /* What files that may be stored to hold. No call shows a store: each such file has a shadow, its content when it was last
  * compared, and is compared again where the order of stores matters. */
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -141,12 +139,10 @@ void shadow_refresh(struct inode *inode, uint64_t offset, uint64_t size)
 
 void shadow_begin(struct tracee *thread, struct inode *inode, int fd)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     struct shadow *shadow = calloc(1, sizeof *shadow);
     if (!shadow)
         die("no memory");
-    shadow->fd = open(path, O_RDONLY | O_CLOEXEC);
+    shadow->fd = readable(fd);
     shadow->inode = inode;
     if (shadow->fd < 0) {
         unfollowed(thread, inode, "a mapping that cannot be read");

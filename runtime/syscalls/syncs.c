@@ -41,8 +41,7 @@ static enum then file_enter(struct tracee *thread)
 {
     struct call *call = &thread->call;
     struct stat state;
-    call->fd = descriptor_of(thread, (int)call->argument[0]);
-    if (call->fd < 0 || fstat(call->fd, &state) != 0)
+    if (!call_opens(thread, (int)call->argument[0], &state))
         return SKIP;
     struct inode *inode = inode_of(&state);
     if (!inode && call->number != SYS_sync_file_range)
@@ -66,8 +65,7 @@ static enum then all_enter(struct tracee *thread)
     struct call *call = &thread->call;
     struct stat state;
     if (call->number == SYS_syncfs) {
-        call->fd = descriptor_of(thread, (int)call->argument[0]);
-        if (call->fd < 0 || fstat(call->fd, &state) != 0 || state.st_dev != inodes_device())
+        if (!call_opens(thread, (int)call->argument[0], &state) || state.st_dev != inodes_device())
             return SKIP;
     }
     stack_locate(thread);

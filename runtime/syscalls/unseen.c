@@ -34,15 +34,6 @@ void unseen_allow_uring(void)
     uring_allowed = true;
 }
 
-/* A descriptor's inode, of a watched file or folder; the descriptor is call->fd. */
-static struct inode *watched(struct tracee *thread, int number)
-{
-    struct stat state;
-    struct call *call = &thread->call;
-    call->fd = descriptor_of(thread, number);
-    return call->fd >= 0 && fstat(call->fd, &state) == 0 ? inode_of(&state) : NULL;
-}
-
 static void name_unseen(struct tracee *thread)
 {
     if (thread->call.result >= 0)
@@ -156,7 +147,7 @@ static enum then controls_enter(struct tracee *thread)
         number = (int)call->argument[2];
     else if (command == LOOP_CONFIGURE && memory_read(thread, call->argument[2], &number, sizeof number) != sizeof number)
         return SKIP;
-    const struct inode *inode = watched(thread, number);
+    const struct inode *inode = call_inode(thread, number);
     if (!inode)
         return SKIP;
     snprintf(name, sizeof name, kind >> 8 == 0x4c ? "loop device" : "ioctl %#x", command);

@@ -183,6 +183,9 @@ void unfollowed(struct tracee *thread, const struct inode *inode, const char *na
 
 /* places.c */
 int descriptor_of(struct tracee *thread, int number);                               /* a duplicate of the program's, or -1 */
+bool call_opens(struct tracee *thread, int number, struct stat *state);             /* call.fd becomes a duplicate of it */
+struct inode *call_inode(struct tracee *thread, int number);                        /* likewise; of a watched file or folder, or NULL */
+int readable(int fd);                                                               /* opens its file once more, to read it */
 bool place_of(struct tracee *thread, int folder, uint64_t address, struct place *place);
 bool place_stat(const struct place *place, struct stat *state, bool follow);
 void place_end(struct place *place);
