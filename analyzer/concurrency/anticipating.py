@@ -214,7 +214,10 @@ def observe(trace: Trace, facts: Facts | None, folder: Path) -> Observed:
         else:
             merged[key] = Seen(site, before, int(found.seq[pair.first]), int(found.thread[pair.first]), pair.many)
     return Observed(
-        tuple(merged.values()), frozenset(names[label].name for label in run.shared), namer.codes(unit for unit in units if unit is not None), len(found)
+        tuple(merged.values()),
+        frozenset(names[label].name for label in run.shared),
+        namer.codes(unit for unit in units if unit is not None),
+        len(found),
     )
 
 

@@ -33,7 +33,7 @@ class NamedSite:
         return " ".join(text for text in (self.where or self.name, self.function, self.variable) if text)
 
 
-# A site as instrumented code gives it to the hooks: its unit, and its index in the unit's table. None: not instrumented.
+# A site as hooks get it: its unit, and its index in the table of that. None: code that was not instrumented.
 ProgramSite = tuple[UnitFacts, int] | None
 
 

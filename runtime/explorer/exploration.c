@@ -122,6 +122,4 @@ HERE const struct mapping *cc_explore_first_mapping(const struct mapping *mirror
     }
     return NULL;
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

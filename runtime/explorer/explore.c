@@ -177,6 +177,4 @@ HERE void cc_explore_start(const char *path)
     handle(SIGSYS, cc_explore_asked);
     filter_calls();
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

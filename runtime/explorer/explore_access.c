@@ -139,6 +139,4 @@ HERE void cc_explore_stepped(int number, siginfo_t *info, void *given)
     context->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
     cc_explore_close();
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

@@ -400,6 +400,4 @@ HERE void cc_explore_asked(int number, siginfo_t *info, void *given)
         cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)info->si_syscall);
     registers[REG_RAX] = result;
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

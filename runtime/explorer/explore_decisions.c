@@ -167,6 +167,4 @@ HERE void cc_explore_accesses(const ucontext_t *context, const struct mapping *i
             cc_explore_close_pages(in); /* its own may be open now, and may not be the one that is touched */
     }
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

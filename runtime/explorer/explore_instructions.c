@@ -335,6 +335,4 @@ HERE struct instruction cc_explore_decode(const unsigned char *code)
     found.writes = found.bytes && shape->writes;
     return found;
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

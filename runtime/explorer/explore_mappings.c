@@ -194,6 +194,4 @@ HERE long cc_explore_remaps(long number, const long *a)
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
     return raw6(SYS_mremap, a[0], a[1], a[2], a[3], 0, 0);
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

@@ -303,6 +303,4 @@ HERE bool cc_explore_met(const uint64_t hash[2])
         return false;
     }
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

@@ -29,6 +29,4 @@ void *cc_real(void **slot, const char *name)
     __atomic_store_n(slot, found, __ATOMIC_RELAXED);
     return found;
 }
-#else
-typedef int cc_for_the_shared_library;
 #endif

@@ -1,4 +1,4 @@
-/* How recording starts in a process, begins anew in a forked child and ends: each of the parts below does its share. */
+/* How recording starts in a process, begins again in a forked child and ends: each of the parts below does its share. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -354,7 +354,7 @@ class _Build:
         if arguments.runtime:
             libraries = runtime()
             if arguments.static:
-                # Recording starts before main, whichever hooks a program calls: an archive gives only what is asked for.
+                # Recording starts before main, whatever a program calls; an archive gives only what is asked for.
                 result += ["-Wl,-u,cc_start", libraries.static, "-lpthread", "-ldl"]
             else:
                 folder = os.path.dirname(libraries.shared)

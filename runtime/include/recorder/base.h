@@ -22,7 +22,7 @@
  *   events       records of updates, flushes, fences and syncs
  *   file_ids     numbers of the files, each defined with an event
  *   output       how much standard output was printed
- *   recording    how it all starts, begins anew in a forked child, and ends
+ *   recording    how it all starts, begins again in a forked child, and ends
  *   marks        operations that the program marks
  *
  * So do the C files: what one needs of another is in a file above it in this list. Two calls run the other way, through
