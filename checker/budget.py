@@ -27,6 +27,7 @@ class DiskFull(CrashcheckError):
     """No room is left for an image; what was found so far stays valid."""
 
 
+OVERRUN = 0.1  # of the budget's seconds, that explaining, counting and reporting may take beyond them
 _SHOWN_S = 0.1  # from one progress to the next
 
 Left = Callable[[], float | None]  # seconds that are left of a budget; None without one
@@ -128,9 +129,14 @@ class Meter:
 
     @property
     def explaining_left_s(self) -> float | None:
-        """A tenth of the budget, at least 2 s, beyond its end: a finding without an explanation helps nobody."""
+        """Until OVERRUN beyond the budget's end: a finding without an explanation helps nobody."""
         seconds = self._budget.seconds
-        return None if seconds is None else max(0.0, seconds + max(2.0, seconds / 10) - self.elapsed_s)
+        return None if seconds is None else max(0.0, seconds * (1 + OVERRUN) - self.elapsed_s)
+
+    def reporting_left(self) -> float | None:
+        """As `explaining_left_s`, but half of the time beyond the end is left to what comes after the search."""
+        seconds = self._budget.seconds
+        return None if seconds is None else max(0.0, seconds * (1 + OVERRUN / 2) - self.elapsed_s)
 
     @property
     def in_last_quarter(self) -> bool:

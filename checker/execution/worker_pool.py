@@ -204,9 +204,11 @@ class WorkerPool:
             state.point, state, stages, urgent=urgent, timeout_s=timeout_s, doubted=doubted, forks=forks
         )
 
-    def submit_uncrashed(self, point: int, stages: tuple[bytes, ...] = (), *, forks: bool = False) -> int:
+    def submit_uncrashed(
+        self, point: int, stages: tuple[bytes, ...] = (), *, forks: bool = False, timeout_s: float | None = None
+    ) -> int:
         """Queue the check of the image before the workload (FIRST) or after it (FINAL), before anything that waits."""
-        return self._submit(point, None, stages, urgent=True, forks=forks)
+        return self._submit(point, None, stages, urgent=True, forks=forks, timeout_s=timeout_s)
 
     def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
         """Queue runs of the check on the first image, one after another.

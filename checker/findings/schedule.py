@@ -49,6 +49,8 @@ class Schedule:
         self._cause = cause
         self._lost = set(subject.space.lost(cause.state))
         self._persisted = set(subject.space.persisted(cause.state))
+        graph = subject.graph
+        self._grown = {graph.whole(part)[0] for part in self._persisted if part >= len(graph)}  # sizes, up to a block
         self._until = int(subject.space.points[cause.state.point].event)
         if cause.moment is not None:
             self._until = cause.moment
@@ -125,9 +127,7 @@ class Schedule:
 
     def _state(self, piece: int) -> str:
         if piece in self._lost:
-            parts = {p for p in self._persisted if p >= len(self._subject.graph)}
-            grown = any(self._subject.graph.whole(p)[0] == piece for p in parts)
-            return "persisted" if grown else "lost"
+            return "persisted" if piece in self._grown else "lost"
         return "persisted" if piece in self._persisted else "durable"
 
     def _update(self, event: int, kind: Kind) -> list[ScheduleStep]:

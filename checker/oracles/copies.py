@@ -38,9 +38,9 @@ class Copies:
         """What kept checks from waiting in crashcheck_ready()."""
         return tuple(self._notes)
 
-    def try_on_final(self, executor: Executor) -> Run:
+    def try_on_final(self, executor: Executor, timeout_s: float | None = None) -> Run:
         """A run on the image after the workload. If copies end there as it does, crash states are run in copies."""
-        run = _final(executor, forks=True)
+        run = _final(executor, forks=True, timeout_s=timeout_s)
         self._note_refused(run.ended.refused)
         if not run.ended.forked:
             return run
@@ -90,9 +90,9 @@ class Copies:
             self._notes[note] = None
 
 
-def _final(executor: Executor, *, forks: bool) -> Run:
+def _final(executor: Executor, *, forks: bool, timeout_s: float | None = None) -> Run:
     stages = executor.oracle.stages(FINAL)
-    return executor.workers.ended(executor.workers.submit_uncrashed(FINAL, stages, forks=forks))
+    return executor.workers.ended(executor.workers.submit_uncrashed(FINAL, stages, forks=forks, timeout_s=timeout_s))
 
 
 def _shown(run: Run) -> Ended:

@@ -118,22 +118,27 @@ class Executor(VerdictSource):
 
         `most_s`: it times out after so many seconds, if not earlier.
         """
-        timeout_s = None if patient else self._short_s
-        if most_s is not None:
-            timeout_s = min(most_s, self.workers.limits.timeout_s if timeout_s is None else timeout_s)
-        return self._now(self._submit(state, timeout_s, urgent=True))
+        return self._now(self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True))
 
-    def run_first(self) -> Verdict:
+    def _at_most(self, most_s: float | None, timeout_s: float | None = None) -> float | None:
+        """A limit for one run (None: the configured one) that is no longer than `most_s`."""
+        if most_s is None:
+            return timeout_s
+        return min(most_s, self.workers.limits.timeout_s if timeout_s is None else timeout_s)
+
+    def run_first(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
-        return self._now(self.workers.submit_uncrashed(FIRST, self.oracle.stages(FIRST)))
+        stages, timeout_s = self.oracle.stages(FIRST), self._at_most(most_s)
+        return self._now(self.workers.submit_uncrashed(FIRST, stages, timeout_s=timeout_s))
 
-    def run_final(self) -> Verdict:
+    def run_final(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
-        return self._now(self.workers.submit_uncrashed(FINAL, self.oracle.stages(FINAL)))
+        stages, timeout_s = self.oracle.stages(FINAL), self._at_most(most_s)
+        return self._now(self.workers.submit_uncrashed(FINAL, stages, timeout_s=timeout_s))
 
-    def try_copies(self) -> Verdict:
+    def try_copies(self, most_s: float | None = None) -> Verdict:
         """As `run_final`; and if the check then ends as usual from crashcheck_ready() on, crash states begin there."""
-        run = self._copies.try_on_final(self)
+        run = self._copies.try_on_final(self, self._at_most(most_s))
         self._begin_what_judging_needs()
         self.executed += 1
         return self._judged(run)

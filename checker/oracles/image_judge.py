@@ -55,13 +55,13 @@ class ImageJudge(Executor):
         self.executed += 1
         return self._judge.judge_state(state)
 
-    def run_first(self) -> Verdict:
+    def run_first(self, most_s: float | None = None) -> Verdict:
         return _PASSED
 
-    def run_final(self) -> Verdict:
+    def run_final(self, most_s: float | None = None) -> Verdict:
         return _PASSED
 
-    def try_copies(self) -> Verdict:
+    def try_copies(self, most_s: float | None = None) -> Verdict:
         return _PASSED
 
     def aside(self) -> AbstractContextManager[None]:

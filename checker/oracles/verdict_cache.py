@@ -91,8 +91,10 @@ class VerdictCache:
             raise OutOfTime
         self._left -= 1
         self.runs += 1
-        verdict = self._executor.run(state, patient=patient)
+        verdict = self._executor.run(state, patient=patient, most_s=left)
         if verdict.outcome is Outcome.TIMEOUT:
+            if left is not None and verdict.seconds >= left:
+                raise OutOfTime  # the budget ended this run, so it shows nothing
             self._left -= _TIMEOUT_COSTS
             if patient:
                 self._shown_to_hang.add(self._content.fingerprint(state))

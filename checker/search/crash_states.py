@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds, within
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
 from crashcheck.checker.findings.register import DraftFinding, Register
@@ -29,14 +29,18 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level
-from crashcheck.interruption import always
+from crashcheck.interruption import KeepOn
 
 _PROGRESS_S = 0.1
 _EXPLORED = "explored"  # the family of choices that explored runs led to
 _FIRST = 64  # choices of the strategy before anything is explored: most bugs are found by then
 _BETWEEN = 16  # of its choices between two turns of counting
 _COUNT_TURN_S = 0.05  # for counting feasible states, so that a budget of seconds does not end before it
-_COUNT_AT_END_S = 1.0
+_COUNT_AT_END_S = 1.0  # after Ctrl-C
+_ROWS_CUT = (
+    "the time ended before the states of all groups were counted: {} of the {} groups shown were; of the others the "
+    "report has an upper bound, and no picture"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ class Search:
         for number, choice in enumerate(self._all_choices(), 1):
             yield choice
             if not number % _BETWEEN and self._meter.left_s is not None:
-                self._counted(_COUNT_TURN_S)
+                self._counted(for_seconds(_COUNT_TURN_S))
 
     def _all_choices(self) -> Iterator[Choice | None]:
         if self._exploration is None:
@@ -279,11 +283,15 @@ class Search:
             self._executor.is_aside,
         )
 
-    def _counted(self, seconds: float | None) -> Feasible:
-        """The number of feasible states, as far as it is known after so many seconds more."""
+    def _counted(self, keep_on: KeepOn) -> Feasible:
+        """The number of feasible states, as far as it is known when `keep_on` raises OutOfTime."""
         with suppress(OutOfTime):
-            self._count.advance(always if seconds is None else for_seconds(seconds))
+            self._count.advance(keep_on)
         return self._count.feasible()
+
+    def _before_the_report(self, stop: StopReason) -> KeepOn:
+        """Raises OutOfTime when what a result says besides the findings must be cut short."""
+        return for_seconds(_COUNT_AT_END_S) if stop is StopReason.INTERRUPTED else within(self._meter.reporting_left)
 
     def _warnings(self) -> Iterator[str]:
         yield from self._reached.warnings
@@ -299,11 +307,13 @@ class Search:
         bugs.sort(key=lambda bug: bool(bug.finding.uncertain))
         findings = [bug.finding for bug in bugs if not bug.finding.uncertain]
         uncertain = [bug.finding for bug in bugs if bug.finding.uncertain]
-        left_s = 0.0 if stop is StopReason.INTERRUPTED else self._meter.left_s
-        feasible = self._counted(None if left_s is None else left_s + _COUNT_AT_END_S)
-        tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
+        keep_on = self._before_the_report(stop)
         cut_short = stop in (StopReason.BUDGET_STATES, StopReason.BUDGET_SECONDS)
-        signatures, tested = self._tested.counts(self._decided) if cut_short else (0, 0)
+        signatures, tested = self._tested.counts(self._decided, keep_on) if cut_short else (0, 0)
+        feasible = self._counted(keep_on)
+        tried = NOT_TRIED if self._exploration is None else self._exploration.tried()
+        groups, in_full = self._stats.rows(self._subject, self._plan.groups, keep_on)
+        cut = () if in_full == len(groups) else (_ROWS_CUT.format(in_full, len(groups)),)
         counts = StateCounts(
             feasible=max(feasible.value, self._reached.executed),
             feasible_exact=feasible.exact,
@@ -328,10 +338,10 @@ class Search:
             counts,
             tuple(findings),
             tuple(uncertain),
-            tuple(self._warnings()),
+            (*self._warnings(), *cut),
             self._verdicts.runs,
             self._meter.elapsed_s,
             tuple(draft.cause.state for draft in self.register.drafts),
-            self._stats.rows(self._subject, self._plan.groups),
+            groups,
             tuple(Discovery(bug.finding.id, *min(draft.found for draft in bug.drafts)) for bug in bugs),
         )

@@ -9,9 +9,11 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours import Behaviour
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.results import GraphEdge, GraphNode, GroupRow, GroupVerdict, Location, Outcome
 from crashcheck.checker.strategies.plan import Choice, Planned
 from crashcheck.checker.subject import Subject
+from crashcheck.interruption import KeepOn, always
 
 MOST_ROWS = 500
 _MOST_NODES = 40
@@ -54,14 +56,29 @@ class GroupStats:
         """A choice that the search came to, but did not execute."""
         self._left[place] = choice.group
 
-    def rows(self, subject: Subject, groups: Sequence[Planned]) -> tuple[GroupRow, ...]:
-        """One row for each of the first MOST_ROWS groups."""
+    def rows(
+        self, subject: Subject, groups: Sequence[Planned], keep_on: KeepOn = always
+    ) -> tuple[tuple[GroupRow, ...], int]:
+        """One row for each of the first MOST_ROWS groups; and how many of them are complete.
+
+        Once `keep_on` raises OutOfTime, a row has no picture, and an upper bound instead of the number of its states.
+        """
         cut_off = set(self._left.values())
         shown = groups[:MOST_ROWS]
         most_steps = _MOST_STEPS // max(20, len(shown))
-        return tuple(self._row(subject, planned, planned.number in cut_off, most_steps) for planned in shown)
+        rows = []
+        complete = len(shown)
+        for at, planned in enumerate(shown):
+            if complete == len(shown):
+                try:
+                    keep_on()
+                except OutOfTime:
+                    complete = at
+            in_full = complete == len(shown)
+            rows.append(self._row(subject, planned, planned.number in cut_off, most_steps if in_full else 0, in_full))
+        return tuple(rows), complete
 
-    def _row(self, subject: Subject, planned: Planned, cut_off: bool, most_steps: int) -> GroupRow:
+    def _row(self, subject: Subject, planned: Planned, cut_off: bool, most_steps: int, drawn: bool) -> GroupRow:
         number, group = planned.number, planned.ranked.group
         shared = {self._same.get(place, place) for place in planned.shared} | self._shared.get(number, set())
         shared = {place for place in shared if self._group.get(place) != number}
@@ -78,7 +95,7 @@ class GroupStats:
             verdict = GroupVerdict.HANGS if hanging == failing else GroupVerdict.FAILING
         behaviour = group.representative
         feasible, exact = planned.representative.feasible(most_steps)
-        nodes, edges = picture(subject, behaviour) if number <= _MOST_PICTURES else ((), ())
+        nodes, edges = picture(subject, behaviour) if drawn and number <= _MOST_PICTURES else ((), ())
         return GroupRow(
             rank=number,
             types=group.types,

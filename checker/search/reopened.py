@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from crashcheck.checker.budget import OutOfTime, for_seconds
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCounts, StopReason, Verdict
@@ -15,17 +15,18 @@ from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
+from crashcheck.interruption import KeepOn
 from crashcheck.runtime.trace_format import Kind as Event
 
 MODEL = "no crash"
-_COUNT_S = 1.0  # for counting feasible states
 
 
-def nothing_checked(subject: Subject, why: StopReason) -> SearchResult:
-    """A search that ended before its first crash state."""
+def nothing_checked(subject: Subject, why: StopReason, keep_on: KeepOn) -> SearchResult:
+    """A search that ended before its first crash state. Feasible states are counted until `keep_on` raises."""
     count = StateCount(subject.space)
     with suppress(OutOfTime):
-        count.advance(for_seconds(_COUNT_S))
+        keep_on()
+        count.advance(keep_on)
     feasible = count.feasible()
     return SearchResult(
         stop_reason=why,

@@ -12,14 +12,17 @@ import numpy as np
 from crashcheck.analyzer.arrays import halving_order
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures, call_sites
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.early import plain_states
 from crashcheck.checker.strategies.plan import Decided
+from crashcheck.interruption import KeepOn, always
 
 _PARTS = 4  # of one call's pieces that count as different
 _MOST_KINDS = 16  # of pieces
+_LEAST_POINTS = 64  # the share of fewer would say little
 _MOST_STATES = 10_000  # that are examined, spread over the run
 _MOST_PENDING = 20_000_000  # pieces that are pending at these, in sum: two seconds
 
@@ -36,12 +39,20 @@ class SignatureShare:
         """A state, or one with an equal image, has a verdict."""
         self._tested.add(self._signatures.of(state))
 
-    def counts(self, decided: Decided) -> tuple[int, int]:
-        """(signatures of the plainest states, those of them that were tested). `decided`: points of which all were."""
+    def counts(self, decided: Decided, keep_on: KeepOn = always) -> tuple[int, int]:
+        """(signatures of the plainest states, those of them that were tested). `decided`: points of which all were.
+
+        Of fewer points, spread over the run, once `keep_on` raises OutOfTime; of _LEAST_POINTS in any case.
+        """
         canonical, wanted, states, pending = CanonicalStates(self._space), set[bytes](), 0, 0
         found = set[bytes]()
         points = first_points(self._space)
-        for at in halving_order(len(points)):
+        for number, at in enumerate(halving_order(len(points))):
+            if number >= _LEAST_POINTS:
+                try:
+                    keep_on()
+                except OutOfTime:
+                    break
             point = int(points[at])
             for state in plain_states(canonical, point):
                 states, pending = states + 1, pending + self._signatures.pending(state)

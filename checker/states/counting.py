@@ -17,6 +17,8 @@ from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.interruption import KeepOn, always
 
+_BETWEEN_PAUSES = 64  # granules: some are counted in milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class Feasible:
@@ -55,7 +57,11 @@ class StateCount:
 
     def advance(self, keep_on: KeepOn = always) -> None:
         """Count on to the end, or until `keep_on` raises: then the next call continues."""
-        for states, exact in self._by_point:
+        for counted in self._by_point:
+            if counted is None:
+                keep_on()
+                continue
+            states, exact = counted
             self._total += states
             self._bounded += not exact
             if self._counted == self._last[len(self._states)]:
@@ -108,14 +114,17 @@ def _ends_of_stretches(space: StateSpace) -> list[int]:
     return last
 
 
-def count_by_point(space: StateSpace) -> Iterator[tuple[int, bool]]:
-    """For each crash point: how many states are new there, and whether that is exact rather than an upper bound."""
+def count_by_point(space: StateSpace) -> Iterator[tuple[int, bool] | None]:
+    """For each crash point: how many states are new there, and whether that is exact rather than an upper bound.
+
+    In between, None where the count may be paused: one point of a long run may have granules for seconds.
+    """
     product = _Product()
     sweep = Sweep(space)
     while sweep.advance():
-        product.update(sweep, sweep.removed)
+        yield from product.update(sweep, sweep.removed)
         before_new, before_inexact = product.value, product.inexact
-        product.update(sweep, sweep.add())
+        yield from product.update(sweep, sweep.add())
         if space.points.acknowledged_more[sweep.point] or sweep.all_new:
             yield product.value, not product.inexact
         elif not sweep.has_new:
@@ -134,9 +143,11 @@ class _Product:
         self.inexact = 0  # granules whose number is an upper bound
         self._by_granule: dict[int, tuple[int, bool]] = {}
 
-    def update(self, sweep: Sweep, changed: Iterable[int]) -> None:
-        """Count the changed granules again."""
-        for granule in changed:
+    def update(self, sweep: Sweep, changed: Iterable[int]) -> Iterator[None]:
+        """Count the changed granules again, with a pause after some of them."""
+        for number, granule in enumerate(changed, 1):
+            if not number % _BETWEEN_PAUSES:
+                yield
             old, old_exact = self._by_granule.pop(granule, (1, True))
             ideals = sweep.ideals(granule)
             new, exact = ideals.count() if ideals is not None else (1, True)

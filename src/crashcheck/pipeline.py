@@ -17,7 +17,7 @@ from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Diff, head_commit
 from crashcheck.checker.baseline import Known
-from crashcheck.checker.budget import Counting, Meter, OutOfTime, within
+from crashcheck.checker.budget import Counting, Left, Meter, OutOfTime, within
 from crashcheck.checker.findings.counterpart import Signed
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
@@ -264,19 +264,28 @@ def _search(
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """As `search`. Raises CopiesDiffer."""
     subject, jobs, on_phase = recorded.subject, options.jobs, options.on_phase
-    began, left = time.monotonic(), Meter(budget_of(config)).left
+    began, meter = time.monotonic(), Meter(budget_of(config))
+    left, until_report = meter.left, within(meter.reporting_left)
+
+    def ended_while(what: str) -> SearchResult:
+        why = f"the time budget ended while {what}: raise it"
+        nothing = nothing_checked(subject, StopReason.BUDGET_SECONDS, until_report)
+        return replace(nothing, warnings=(why,))
+
     try:
         reading = Counting(partial(options.on_progress, "reading the versions of files"), within(left))
         oracle = prepare.choose_oracle(config, subject, recorded.folder, reading)
     except OutOfTime:
-        why = f"the time budget ended while the versions of files were read, after {reading.text}: raise it"
-        return replace(nothing_checked(subject, StopReason.BUDGET_SECONDS), warnings=(why,)), ()
+        return ended_while(f"the versions of files were read, after {reading.text}"), ()
     found: SearchResult | None = None
     exploring: Search | None = None
     warnings: tuple[str, ...] = ()
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
-            _check_uncrashed(config, recorded, oracle, executor, on_phase, forks)
+            try:
+                _check_uncrashed(config, recorded, oracle, executor, on_phase, forks, left)
+            except OutOfTime:
+                return ended_while("the check ran on the uncrashed images"), oracle.notes
             config = left_of(config, began)
             budget = budget_of(config)
             inferring, early = InferOnce(recorded), early_states(budget)
@@ -304,7 +313,7 @@ def _search(
                 found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
         except ReopenDifference as difference:
             why = StopReason.REOPEN
-            reopened = exploring.result(why) if exploring else nothing_checked(subject, why)
+            reopened = exploring.result(why) if exploring else nothing_checked(subject, why, until_report)
             check, operations_file = config.check.command, config.workload.operations_file
             found = stopped_by(difference, found or reopened, subject, check, operations_file)
     return found, (*oracle.notes, *warnings)
@@ -317,11 +326,12 @@ def _check_uncrashed(
     executor: Executor,
     on_phase: Callable[[str], None],
     forks: bool,
+    left: Left,
 ) -> None:
     """Run the check where nothing was lost, and prepare the oracle; print remarks."""
     prepare.prepare_oracle(oracle, executor, on_phase)
     on_phase("checking the uncrashed images")
-    check_uncrashed(config, recorded, executor, forks=forks)
+    check_uncrashed(config, recorded, executor, forks=forks, left=left)
     prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.find_completeness)
     for remark in prepare.remarks(oracle, executor, recorded.subject):
         print(f"crashcheck: {remark}", file=sys.stderr, flush=True)

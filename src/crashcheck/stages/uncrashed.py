@@ -5,25 +5,28 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
+from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.execution.tasks import FINAL, FIRST
 from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.results import Verdict
+from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.stages.recording import RecordedRun
 
 
-def check_uncrashed(config: Config, run: RecordedRun, executor: Executor, *, forks: bool = False) -> None:
+def check_uncrashed(
+    config: Config, run: RecordedRun, executor: Executor, *, forks: bool = False, left: Left = endless
+) -> None:
     """Run the check on the first and the final image, where it has to pass. Raises what `uncrashed` raises.
 
-    `forks`: from then on, crash states may be run from crashcheck_ready() on.
+    `forks`: from then on, crash states may be run from crashcheck_ready() on. `left`: as `uncrashed` has it.
     """
     recording = run.recording
     has_first = any(path.is_file() for path in recording.first.rglob("*"))
     with_first = config.check.first == "check" and has_first
     shown = (str(recording.pool), str(recording.first))
-    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted, forks=forks)
+    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted, forks=forks, left=left)
 
 
 def uncrashed(
@@ -33,22 +36,29 @@ def uncrashed(
     shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
     trace_lacks: Callable[[], Sequence[str]] = tuple,
     forks: bool = False,
+    left: Left = endless,
 ) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
     `shown_pools`: folders with the final and the first image, for the command to try; `trace_lacks`: what the final
     image, which is made from the trace, lacks of what the workload left. Raises CrashcheckError
-    check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output.
+    check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output; and OutOfTime where `left`
+    ends a run before the check's own limit does.
     How long they take decides how long those of crash states may take.
     """
     slowest_s = 0.0
     for final, wanted, pool in ((True, True, shown_pools[0]), (False, first, shown_pools[1])):
         if not wanted:
             continue
+        left_s = left()
+        if left_s is not None and left_s <= 0:
+            raise OutOfTime
         if final:
-            verdict = executor.try_copies() if forks else executor.run_final()
+            verdict = executor.try_copies(left_s) if forks else executor.run_final(left_s)
         else:
-            verdict = executor.run_first()
+            verdict = executor.run_first(left_s)
+        if verdict.outcome is Outcome.TIMEOUT and left_s is not None and verdict.seconds >= left_s:
+            raise OutOfTime
         slowest_s = max(slowest_s, verdict.seconds)
         if verdict.passed:
             continue
