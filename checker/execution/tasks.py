@@ -100,6 +100,7 @@ class Tasks:
             patches = _plain(self._content.final()) if ticket.point == FINAL else ()
             return Task(
                 *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
+                timeout_s=ticket.timeout_s,
                 forks=ticket.forks,
             )
         near_full = self._content.near_full(ticket.state)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, cached_property, partial
 
 import numpy as np
@@ -27,6 +27,7 @@ from crashcheck.checker.images.words import Words
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 
+_POINTS = 64  # whose rows are remembered
 _SPARSE = 16  # of so many words one: sorting the words of some rows is faster than going through all
 
 
@@ -47,6 +48,11 @@ class Fingerprints:
         self.place = {table.number: at for at, table in enumerate(self.files)}
         self._latest: tuple[CrashState, list[Row]] | None = None
         self._points: dict[tuple[int, bool], list[Row]] = {}
+        self._near: dict[bool, tuple[int, list[Row]]] = {}  # the point asked for last, with its rows
+        finite = space.finite
+        self._durable_from = self.graph.durable_from[finite]
+        self._file_lasting = self.graph.file[finite]
+        self.tables_asked = 0  # rows of files that were computed for points
 
     def of(self, state: CrashState) -> bytes:
         point = self.space.points[state.point]
@@ -153,22 +159,44 @@ class Fingerprints:
         """The rows of the point's full image, or of its durable one."""
         known = self._points.get((point, full))
         if known is None:
-            if len(self._points) > 64:
+            if len(self._points) > _POINTS:
                 self._points.clear()
-            event = int(self.space.points.event[point])
-            known = [table.full(event) if full else table.durable(event) for table in self.files]
-            if not all(row.plain for row in known):
-                known = self._exact(point, full, known)
+            near = self._near.get(full)
+            some: Iterable[int] = range(len(self.files))
+            if near is not None:
+                some = self._changed_between(near[0], point)
+            known = self._at(point, full, some, [] if near is None else near[1])
             self._points[point, full] = known
+            self._near[full] = point, known
         return known
 
-    def _exact(self, point: int, full: bool, rows: list[Row]) -> list[Row]:
-        """The rows of an image, of which some hide something."""
-        state = CrashState(point, full, ())
-        pending: dict[int, list[int]] = {}
-        for id_ in self.space.pending(point) if full else ():
-            pending.setdefault(int(self.graph.file[id_]), []).append(id_)
-        return [
-            row if row.plain else table.exact(state, pending.get(table.number, []))
-            for table, row in zip(self.files, rows, strict=True)
-        ]
+    def _at(self, point: int, full: bool, some: Iterable[int], others: list[Row]) -> list[Row]:
+        """The rows of an image, in which all files but those at some places are as in `others`."""
+        event = int(self.space.points.event[point])
+        fresh = {}
+        for at in some:
+            self.tables_asked += 1
+            fresh[at] = self.files[at].full(event) if full else self.files[at].durable(event)
+        hiding = {self.files[at].number: at for at, row in fresh.items() if not row.plain}
+        if hiding:
+            state = CrashState(point, full, ())
+            pending: dict[int, list[int]] = {}
+            for id_ in self.space.pending(point) if full else ():
+                if (number := int(self.graph.file[id_])) in hiding:
+                    pending.setdefault(number, []).append(id_)
+            for number, at in hiding.items():
+                fresh[at] = self.files[at].exact(state, pending.get(number, []))
+        if len(fresh) == len(self.files):
+            return [fresh[at] for at in range(len(self.files))]
+        rows = others.copy()
+        for at, row in fresh.items():
+            rows[at] = row
+        return rows
+
+    def _changed_between(self, point: int, other: int) -> list[int]:
+        """The places of the files of which something is issued or becomes durable between two points."""
+        low, high = sorted(int(self.space.points.event[each]) for each in (point, other))
+        issued = slice(*np.searchsorted(self.graph.event, [low, high]).tolist())
+        lasting = slice(*np.searchsorted(self._durable_from, [low, high], side="right").tolist())
+        numbers = unique(np.concatenate([self.graph.file[issued], self._file_lasting[lasting]]))
+        return [self.place[number] for number in numbers.tolist() if number in self.place]

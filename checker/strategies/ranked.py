@@ -196,7 +196,8 @@ class RankedPlan:
     def _prepare(self, keep_on: KeepOn = always) -> None:
         if self._found is not None:
             return
-        ranking = ranking_of(self._options, self._space, both(keep_on, within(self._left, _SHARE)))
+        whole, part = (both(keep_on, within(self._left, share)) for share in (1.0, _SHARE))
+        ranking = ranking_of(self._options, self._space, part, whole)
         self._evidence = ranking.evidence
         self._planned = tuple(
             Planned(each, Representative(self._canonical, each.group.representative)) for each in ranking.groups
@@ -253,11 +254,16 @@ class Ranking:
     groups: tuple[RankedGroup, ...]
 
 
-def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
-    """Rank the groups of a run; without likely invariants where `keep_on` raises OutOfTime."""
+def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn, whole: KeepOn = always) -> Ranking:
+    """Rank the groups of a run; without likely invariants and deviance where `keep_on` raises OutOfTime.
+
+    Where `whole` raises, between two steps, that ends it without a result.
+    """
     found = find_behaviours(space.graph, options.facts)
+    whole()
     made = find_groups(found)
-    deviance = options.deviance(found) if options.deviance is not None else None
+    whole()
+    deviance: Deviance | None = None
 
     def in_order_of(evidence: Inferred) -> tuple[RankedGroup, ...]:
         invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
@@ -273,10 +279,15 @@ def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
 
     evidence = _NOT_INFERRED
     try:
+        keep_on()
+        if options.deviance is not None:
+            deviance = options.deviance(found)
+        whole()
         if options.infer is not None:
             evidence = options.infer(found, options.facts, keep_on=keep_on)
         in_order = in_order_of(evidence)
     except OutOfTime:
+        whole()
         evidence = _TOO_LONG
         in_order = in_order_of(evidence)
     if options.library is not None:
