@@ -36,6 +36,8 @@ def at_once(updates: Updates) -> tuple[Updates, Iterator[tuple[int, int]]]:
 
 def _zeros_first(updates: Updates, zeroed: set[int]) -> Iterator[tuple[int, int]]:
     """(zeros of a part of a block, each change of the journal that a later call makes, up to the next in its order)."""
+    if not zeroed:
+        return
     pieces, granule = updates.pieces, updates.granule
     latest: dict[int, int] = {}  # by granule: the last zeros of earlier calls
     own: dict[int, int] = {}  # the same, of the call itself, which need not precede it
@@ -86,43 +88,48 @@ class _Proof:
         asked = zeros | (updates.grows & (pieces.old_size % PAGE_BYTES > 0))
         moved = [call.inode for call in allocations(updates.trace) if call.mode & _MOVES]
         files = np.setdiff1d(pieces.file[asked], np.array(moved, dtype=np.int64))
-        content = np.isin(kinds, np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8))
-        for row in np.flatnonzero(np.isin(pieces.file, files)).tolist():
-            if pieces.kind[row] == SIZE:
-                self._size(row)
-            elif zeros[row]:
-                self._zeros(row)
-            elif pieces.kind[row] == DATA and content[row]:
-                self._of(row).hold(int(pieces.offset[row]) // PAGE_BYTES, int(updates.durable_from[row]))
+        content = (pieces.kind == DATA) & np.isin(kinds, np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8)) & ~zeros
+        sizes = pieces.kind == SIZE
+        rows = np.flatnonzero(np.isin(pieces.file, files) & (sizes | zeros | content))
+        whose = (np.where(sizes, SIZE, DATA), pieces.file, pieces.offset, pieces.old_size, updates.durable_from, zeros)
+        ends = (self._events["offset"] + self._events["size"])[pieces.event[rows]]  # of what a call wrote
+        columns = (column[rows].tolist() for column in whose)  # Python's numbers: there may be millions of rows
+        for row, end, kind, file, offset, old, durable, zero in zip(
+            rows.tolist(), ends.tolist(), *columns, strict=True
+        ):
+            blocks = self._of(file)
+            if kind == SIZE:
+                self._size(row, blocks, old, offset, end)
+            elif zero:
+                self._zeros(row, blocks)
+            else:
+                blocks.hold(offset // PAGE_BYTES, durable)
 
-    def _of(self, row: int) -> _Blocks:
-        file = int(self._updates.pieces.file[row])
+    def _of(self, file: int) -> _Blocks:
         if file not in self._blocks:
             inode = self._updates.trace.inodes[file]
             self._blocks[file] = _Blocks(-(-inode.first_size // PAGE_BYTES) if inode.dense else 0)
         return self._blocks[file]
 
-    def _size(self, row: int) -> None:
-        pieces = self._updates.pieces
-        old, new, event = int(pieces.old_size[row]), int(pieces.offset[row]), int(pieces.event[row])
+    def _size(self, row: int, blocks: _Blocks, old: int, new: int, end: int) -> None:
+        block = old // PAGE_BYTES
         if new < old:
-            self._of(row).cut(-(-new // PAGE_BYTES))
-        elif self._updates.grows[row] and old % PAGE_BYTES:
-            written, block = self._events[event], old // PAGE_BYTES
-            end = int(written["offset"]) + int(written["size"])
-            if end <= (block + 1) * PAGE_BYTES and self._of(row).written(block, event):
-                self.joined.append(row)
+            blocks.cut(-(-new // PAGE_BYTES))
+            return
+        inside = old % PAGE_BYTES and end <= (block + 1) * PAGE_BYTES and self._updates.grows[row]
+        if inside and blocks.written(block, int(self._updates.pieces.event[row])):
+            self.joined.append(row)
 
-    def _zeros(self, row: int) -> None:
+    def _zeros(self, row: int, blocks: _Blocks) -> None:
         pieces = self._updates.pieces
         event, block = int(pieces.event[row]), int(pieces.offset[row]) // PAGE_BYTES
         call = self._events[int(pieces.source[row])]
         if int(call["kind"]) == Kind.ALLOCATE:
             low, size = int(call["offset"]), int(call["payload"])
             if low <= block * PAGE_BYTES and (block + 1) * PAGE_BYTES <= low + size:
-                self._of(row).since[block] = NEVER
+                blocks.since[block] = NEVER
                 return
-        if self._of(row).written(block, event):
+        if blocks.written(block, event):
             self.zeroed.append(row)
 
 
