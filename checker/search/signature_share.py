@@ -22,7 +22,7 @@ from crashcheck.interruption import KeepOn, always
 
 _PARTS = 4  # of one call's pieces that count as different
 _MOST_KINDS = 16  # of pieces
-_LEAST_POINTS = 64  # the share of fewer would say little
+_LEAST_POINTS = 64  # the share of fewer means little
 _MOST_STATES = 10_000  # that are examined, spread over the run
 _MOST_PENDING = 20_000_000  # pieces that are pending at these, in sum: two seconds
 
