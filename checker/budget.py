@@ -134,7 +134,7 @@ class Meter:
         return None if seconds is None else max(0.0, seconds * (1 + OVERRUN) - self.elapsed_s)
 
     def reporting_left(self) -> float | None:
-        """As `explaining_left_s`, but half of the time beyond the end is left to what comes after the search."""
+        """As `explaining_left_s`, but half of the time beyond the end is left to the steps after the search."""
         seconds = self._budget.seconds
         return None if seconds is None else max(0.0, seconds * (1 + OVERRUN / 2) - self.elapsed_s)
 
