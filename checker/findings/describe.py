@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.pieces import DATA
+from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.pieces import DATA, NAME
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
 from crashcheck.checker.findings.classify import Cause
@@ -127,8 +128,31 @@ def _harmful(subject: Subject, cause: Cause) -> str:
         return f"{kept} can survive a crash without {lost}{line}"
     if cause.torn and cause.kept is not None:
         return _torn_store(subject, cause, cause.kept)
+    path = recreated_path(subject, cause)
+    if path:
+        return f"{path} can be missing or empty after a crash: it is removed before its new content is durable"
     moment, line = _moment(subject, cause)
     return f"{moment} {_harm(cause)}{line}"
+
+
+def recreated_path(subject: Subject, cause: Cause) -> str:
+    """The path that is removed just before the failing moments and given to another file in them; "" if none is."""
+    graph = subject.graph
+    if not cause.prefix or cause.kept is None or cause.lost is None:
+        return ""
+    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    if graph.kind[kept] != NAME:
+        return ""
+    changes, offsets = graph.names.changes, graph.offset
+    gone = {slot for slot, inode in changes[int(offsets[kept])].entries if inode == REMOVED}
+    if len(gone) != len(changes[int(offsets[kept])].entries):
+        return ""
+    later = np.flatnonzero((graph.kind == NAME) & (np.arange(len(graph)) > kept)).tolist()
+    given = ((piece, entry) for piece in later for entry in changes[int(offsets[piece])].entries if entry[0] in gone)
+    piece, (_, inode) = next(given, (-1, (None, REMOVED)))
+    if inode == REMOVED or (piece != lost and int(graph.file[lost]) != inode):
+        return ""
+    return graph.names.path(inode, int(graph.event[piece]))
 
 
 def _not_minimised(subject: Subject, cause: Cause) -> str:

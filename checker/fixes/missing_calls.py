@@ -6,7 +6,7 @@ from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.findings.describe import name_of
+from crashcheck.checker.findings.describe import name_of, recreated_path
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
 
@@ -16,6 +16,9 @@ _NO_DESCRIPTOR = "which descriptor to sync is not known"
 
 def missing_call(subject: Subject, cause: Cause) -> Fix:
     """What would make the lost update durable in time."""
+    recreated = recreated_path(subject, cause)
+    if recreated:
+        return Fix("atomic", f"write the new content to another file, sync it, and rename it over {recreated}")
     removal = _removal_too_early(subject, cause)
     if removal:
         return Fix("atomic", removal)

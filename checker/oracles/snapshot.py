@@ -37,7 +37,9 @@ from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.oracles.open_files import OpenFiles
-from crashcheck.checker.oracles.versions import Removal, Span, Versions, begun_again, in_logs, share
+from crashcheck.checker.oracles.recreated import Recreated
+from crashcheck.checker.oracles.synced_copies import SyncedCopies, share
+from crashcheck.checker.oracles.versions import Removal, Span, Versions, begun_again
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -101,7 +103,8 @@ class SnapshotOracle:
             for inode in set(history.inodes):
                 self._paths_history.setdefault(inode, []).append(path)
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
-        self._in_logs: dict[tuple[bytes, ...], bool] = {}
+        self._copies = SyncedCopies(self._content, self._versions, self._key)
+        self._recreated = Recreated(self._graph, self._content, self._versions, self._open, self._copies)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -193,15 +196,18 @@ class SnapshotOracle:
     def judge_state(self, state: CrashState) -> Verdict:
         """The verdict on a crash state."""
         paths = self._content.paths(state)
-        lost, distance = self._undone(state, paths), 0
-        if not lost:
-            short, distance = self._short(state, paths)
+        lost = self._undone(state, paths)
         if lost:
             lost = sorted(map(self._graph.names.shown_path, lost))
             return _failed(DURABILITY, f"acknowledged, and lost: {_listed(lost)}", frozenset(lost))
+        crash = int(self._space.points.event[state.point])
+        gone = self._recreated.half_replaced(state, crash, paths, partial(self._counts_of, state))
+        if gone:
+            return _failed(ATOMICITY, gone, frozenset())
+        short, distance = self._short(state, paths)
         if distance < self._least:
             return _passed()
-        shown = self._graph.names.path(short, int(self._space.points.event[state.point]))
+        shown = self._graph.names.path(short, crash)
         text = f"{distance} bytes are lost: {shown} holds too few bytes for any version that it had"
         return _failed(ATOMICITY, text, frozenset())
 
@@ -248,24 +254,9 @@ class SnapshotOracle:
 
     def _logged(self, state: CrashState, paths: Paths, inode: int, span: Span) -> bool:
         """Whether files that were synced hold what a file lacks of some version, as a journal or a log does."""
-        crash = int(self._space.points.event[state.point])
-        others = self._counted_files.intersection(paths.values()) - {inode}
-        logs = [other for other in sorted(others) if self._versions.was_synced(other, crash)]
-        if not logs:
-            return False
-        keys = [self._of_whom(i) + self._content.key(state, i) for i in (inode, *logs)]
-        return any(self._held_by(state, inode, event, logs, keys) for event in self._versions.moments(inode, span))
-
-    def _held_by(self, state: CrashState, inode: int, event: int, logs: list[int], keys: list[bytes]) -> bool:
-        """Whether logs hold what a file lacks of its version before an event. `keys`: of what all of these hold."""
-        asked = b"%d %d" % (inode, event), *keys
-        known = self._in_logs.get(asked)
-        if known is None:
-            if len(self._in_logs) >= _REMEMBERED:
-                self._in_logs.clear()
-            held, wanted = self._content.bytes_of(state, inode), self._content.bytes_issued(event, inode)
-            known = self._in_logs[asked] = in_logs(held, wanted, [self._content.bytes_of(state, log) for log in logs])
-        return known
+        logs = self._copies.logs(int(self._space.points.event[state.point]), paths, inode)
+        moments = self._versions.moments(inode, span)
+        return any(self._copies.held_by(state, inode, paths, (inode, event), logs) for event in moments)
 
     def _counted(self, inode: int, key: bytes, data: Callable[[], SparseBytes]) -> Counts:
         known = self._counts.get((inode, key))
@@ -280,6 +271,9 @@ class SnapshotOracle:
 
     def _versioned(self, inode: int) -> bool:
         return self._content.is_file(inode) and inode not in self._skipped
+
+    def _key(self, state: CrashState, inode: int) -> bytes:
+        return self._of_whom(inode) + self._content.key(state, inode)
 
     def _key_issued(self, inode: int, event: int) -> bytes:
         return self._of_whom(inode) + self._content.key_issued(inode, event)
@@ -305,7 +299,7 @@ class SnapshotOracle:
             history, inode = self._history[path], paths.get(path, REMOVED)
             if inode != REMOVED and not self._versioned(inode):
                 continue
-            key = self._of_whom(inode) + self._content.key(state, inode) if inode != REMOVED else b""
+            key = self._key(state, inode) if inode != REMOVED else b""
             promised = bisect_right(history.events, moment) - 1
             last = bisect_left(history.events, crash)
             if history.inodes[promised] == REMOVED or history.inodes[promised] in self._never_synced:
@@ -354,7 +348,7 @@ class SnapshotOracle:
                 begun = earlier.events[which]
                 ended = earlier.events[which + 1] if which + 1 < len(earlier.events) else moment
                 shown = bisect_left(self._told, ended) > bisect_left(self._told, begun)
-                own = self._of_whom(inode) + self._content.key(state, inode)
+                own = self._key(state, inode)
                 if (which == 0 or shown) and not self._lacks(state, inode, own, earlier, which):
                     return True
         return False

@@ -28,11 +28,6 @@ from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
 from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
-from crashcheck.checker.images.sparse_bytes import SparseBytes
-
-_CHUNK = 64  # bytes that a log holds in one piece
-_TRIED = 64  # pieces of a file, spread evenly, so that large files take seconds at most
-
 
 Removal = tuple[int, int]  # the event, and the file whose data have no such name any more
 
@@ -172,12 +167,36 @@ class Versions:
             high += int(first < last)
         return Span(low, max(high, low + 1), joined)
 
+    def held_data(self, inode: int, event: int) -> bool:
+        """Whether a file held bytes just before an event."""
+        row, _ = self._rows[inode][bisect_right(self._events[inode], event) - 1]
+        return bool(row.any())
+
+    def first_with_data(self, inode: int) -> int:
+        """The event before which a file first had a version with bytes; NEVER if it has none."""
+        rows = zip(self._events[inode], self._rows[inode], strict=True)
+        return next((event for event, (row, _) in rows if row.any()), NEVER)
+
+    def span_from_data(self, inode: int, crash: int) -> Span:
+        """The versions of a file that has some with data, if none without counts, even if the first is yet to come."""
+        first = bisect_left(self._events[inode], self.first_with_data(inode))
+        span = self.span(inode, crash, None)
+        return Span(max(span.low, first), max(span.high, first + 1), joined=False)
+
+    def lacks_data(self, inode: int, counts: Counts, crash: int) -> bool:
+        """Whether bytes are missing to each of them, whatever the file is for."""
+        return inode in self._written and self._missing(inode, counts, self.span_from_data(inode, crash)) > 0
+
     def distance(self, inode: int, counts: Counts, span: Span) -> int:
         """How many bytes are missing to the nearest version that counts."""
         file = self._graph.trace.inodes[inode]
         may_be_empty = inode in self._dropped or (file.existed and file.first_size == 0)
         if inode not in self._written or (may_be_empty and not span.joined):
             return 0
+        return self._missing(inode, counts, span)
+
+    def _missing(self, inode: int, counts: Counts, span: Span) -> int:
+        """How many bytes are missing to the nearest version of a span, whatever the file is for."""
         rows, least = self._rows[inode], -1
         for place in range(span.low, min(span.high, len(rows))):
             row, named = rows[place]
@@ -231,43 +250,3 @@ def _changes(graph: PersistenceGraph, inode: int) -> Ints:
     """The events that change a file's content or size, ascending."""
     pieces = graph.pieces_of(inode)
     return unique(graph.event[pieces[graph.kind[pieces] != NAME]])
-
-
-def in_logs(held: SparseBytes, wanted: SparseBytes, logs: list[SparseBytes]) -> bool:
-    """Whether what a file lacks is in some log, in pieces of some length; few bytes would be in most files.
-
-    Of a file that is shorter the log has to be a copy.
-    """
-    if wanted.size < _CHUNK:
-        return any(log.size == wanted.size and log.digest() == wanted.digest() for log in logs)
-    searched = [_Searched(log) for log in logs]
-    for low, chunk in wanted.pieces(_CHUNK):
-        if held.read(low, low + _CHUNK) != chunk and not any(log.has(chunk) for log in searched):
-            return False
-    return True
-
-
-def share(data: SparseBytes, other: SparseBytes) -> bool:
-    """Whether some piece of the data, or all of few bytes, is in another file; of many pieces some are tried."""
-    step = max(_CHUNK, data.size // _TRIED)
-    chunks = (data.read(low, low + _CHUNK) for low in range(0, data.size, step))
-    searched = _Searched(other)
-    return any(searched.has(chunk) for chunk in chunks if chunk.strip(b"\0"))
-
-
-class _Searched:
-    """The bytes of a log, in which pieces are looked for from where the last one was: most follow one another."""
-
-    def __init__(self, log: SparseBytes) -> None:
-        self._runs = list(log.runs(_CHUNK))
-        self._at = 0, 0  # a run, and a place in it
-
-    def has(self, chunk: bytes) -> bool:
-        number, at = self._at
-        for place in [*range(number, len(self._runs)), *range(number + 1)]:
-            found = self._runs[place].find(chunk, at)
-            if found >= 0:
-                self._at = place, found + _CHUNK
-                return True
-            at = 0
-        return False

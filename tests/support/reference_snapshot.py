@@ -28,6 +28,15 @@ class Version:
 
 
 @dataclass
+class Recreated:
+    """A name that was removed and given to a new file."""
+
+    change: Change  # its removal
+    old: int
+    new: int
+
+
+@dataclass
 class File:
     """One inode, gone through the whole run."""
 
@@ -61,12 +70,16 @@ class ReferenceSnapshot:
         self.names = Names.first(self.trace)
         self.removals: list[tuple[Change, int]] = []  # and the file that lost a name with its data
         self.unlinked: set[int] = set()
+        self.losses: list[tuple[Change, int]] = []  # of names, and the file that had each
+        self.gone: dict[tuple[int, str], tuple[Change, int]] = {}  # names that were removed, and not given again
+        self.recreated: list[Recreated] = []
         self.last_sync: tuple[int, int] | None = None  # its file, and when that was last written
         self.take(0)
         for event in range(len(self.trace.events)):
             self.go(event)
         self.take(len(self.trace.events))
         self.on_purpose = self.unlinked - set(self.names.entries.values())
+        self.recreated = self.not_on_purpose()
 
     def take(self, event: int) -> None:
         named = set(self.names.paths().values())
@@ -112,6 +125,8 @@ class ReferenceSnapshot:
         for some in [inode] if inode else list(self.files):
             if some in self.files and self.files[some].writes:
                 self.files[some].syncs.append(event)
+        if inode not in self.files:  # of a folder, or of all
+            self.gone = {slot: gone for slot, gone in self.gone.items() if inode not in (0, slot[0])}
         if inode:
             writes = self.files[inode].writes if inode in self.files else []
             self.last_sync = inode, writes[-1] if writes else -1
@@ -122,6 +137,17 @@ class ReferenceSnapshot:
         call = name_event(self.trace, event)
         before = dict(self.names.entries)
         self.names.apply(call)
+        after = self.names.entries
+        self.losses += [((event, slot), inode) for slot, inode in before.items() if after.get(slot) != inode]
+        for slot, inode in after.items():
+            if before.get(slot) != inode and slot in self.gone:
+                change, old = self.gone.pop(slot)
+                pids = self.trace.events["pid"]
+                if pids[change[0]] == pids[event] and old != inode:
+                    self.recreated.append(Recreated(change, old, inode))
+        if isinstance(call, Unlink):
+            slot = call.folder, call.name
+            self.gone[slot] = (event, slot), call.inode
         if isinstance(call, Unlink) and call.inode in self.files:
             self.unlinked.add(call.inode)
             if self.files[call.inode].existed:
@@ -136,6 +162,19 @@ class ReferenceSnapshot:
                 self.removals.append(((event, (call.folder, call.name)), call.inode))
                 moved.due = event - 1 if moved.due is None else moved.due
 
+    def not_on_purpose(self) -> list[Recreated]:
+        """Of files that were there at first, and of what replaced them; but none that is removed in the end."""
+        of_first = {inode for inode, file in self.files.items() if file.existed}
+        for step in self.recreated:
+            if step.old in of_first:
+                of_first.add(step.new)
+        out: list[Recreated] = []
+        for step in reversed(self.recreated):
+            removed = step.new in self.on_purpose and step.new not in [later.old for later in out]
+            if step.old in of_first and not removed:
+                out.append(step)
+        return [step for step in out if {step.old, step.new} <= self.files.keys()]
+
     # -- crash states
 
     def loses(self, state: CrashState) -> bool:
@@ -144,9 +183,45 @@ class ReferenceSnapshot:
         changes, held = self.image(state, crash)
         gone = (change[0] for change, lost in self.removals if change in changes and lost not in held)
         removed = max(gone, default=None)
-        return any(
+        return any(self.half_replaced(step, crash, changes, held) for step in self.recreated) or any(
             self.short(inode, crash, removed, held) for inode in self.files if self.matters(inode, changes, held)
         )
+
+    def half_replaced(self, step: Recreated, crash: int, changes: set[Change], held: dict[int, bytes]) -> bool:
+        """Whether a name is removed, and no version with data is there of the file that it is given to."""
+        if step.change not in changes or step.old in held:
+            return False
+        if step.new not in held and any(change in changes for change, lost in self.losses if lost == step.new):
+            return False
+        old = [version.data for version in self.files[step.old].versions if version.event <= step.change[0]][-1]
+        versions = self.files[step.new].versions
+        with_data = [place for place, version in enumerate(versions) if version.data]
+        if not old or not with_data or self.files[step.new].due is None:
+            return False
+        low, high = self.counted(step.new, crash)
+        counted = [v for v in versions[max(low, with_data[0]) : max(high, with_data[0] + 1)] if v.named]
+        mine = held.get(step.new, b"")
+        if not counted or any(not lacks(mine, version.data) for version in counted):
+            return False
+        logs = self.logs(step.new, crash, held)
+        return not in_logs(b"", old, logs) and not any(in_logs(mine, v.data, logs) for v in counted if v.data)
+
+    def counted(self, inode: int, crash: int) -> tuple[int, int]:
+        """The versions since the last sync of a file, until the next one if it was changed since."""
+        file = self.files[inode]
+        since = max((sync for sync in file.syncs if sync < crash), default=0)
+        events = [version.event for version in file.versions]
+        low = max(place for place, event in enumerate(events) if event <= since)
+        high = sum(event <= crash for event in events)
+        return low, high + any(events[high - 1] <= write < crash for write in file.writes)
+
+    def logs(self, inode: int, crash: int, held: dict[int, bytes]) -> list[bytes]:
+        """What other files hold that were synced."""
+        return [
+            held[other]
+            for other, log in self.files.items()
+            if other != inode and other in held and any(sync < crash for sync in log.syncs)
+        ]
 
     def matters(self, inode: int, changes: set[Change], held: dict[int, bytes]) -> bool:
         """Whether a file is none that the run makes and removes, or held a piece of what is removed."""
@@ -213,11 +288,7 @@ class ReferenceSnapshot:
             return False
         if inode not in held:
             return True
-        logs = [
-            held[other]
-            for other, log in self.files.items()
-            if other != inode and other in held and any(sync < crash for sync in log.syncs)
-        ]
+        logs = self.logs(inode, crash, held)
         wanted = [version.data for version in counted if version.named and version.data]
         return not any(in_logs(held[inode], data, logs) for data in wanted)
 

@@ -18,7 +18,7 @@ from support.tracing import CallsBuilder
 FIRST = {"a": b"setting=1\n", "b": bytes(range(1, 200)), "d": None, "d/c": b"x" * 70 + b"1\n", "d/e": b""}
 STATES = 200  # of a sequence, spread evenly
 STEPS = ("create", "copy", "overwrite", "append", "cut", "rewrite", "sync", "sync folder", "sync all")
-NAMES = ("move", "move", "replace", "copy and remove", "link", "remove", "mkdir")
+NAMES = ("move", "move", "replace", "copy and remove", "link", "remove", "mkdir", "recreate", "recreate")
 
 
 class Sequence:
@@ -51,7 +51,8 @@ class Sequence:
         held = self.held[path]
         held.extend(bytes(max(0, offset - len(held))))
         held[offset : offset + len(data)] = data
-        self.t.write(path, offset, data)
+        if data:
+            self.t.write(path, offset, data)
 
     def resize(self, path: str, size: int) -> None:
         held = self.held[path]
@@ -60,10 +61,12 @@ class Sequence:
         self.t.truncate(path, size)
 
     def create(self) -> str:
-        path = self.fresh()
+        return self.create_at(self.fresh())
+
+    def create_at(self, path: str) -> str:
         self.t.open(path)
         self.held[path] = bytearray()
-        self.write(path, 0, self.data())
+        self.write(path, 0, self.chance.choice([b"", self.data(), self.data()]))
         return path
 
     def copy(self) -> str:
@@ -119,6 +122,19 @@ class Sequence:
 
     def copy_and_remove(self) -> None:
         self.unlink(self.copy())
+
+    def recreate(self) -> None:
+        path = self.some()
+        if self.chance.random() < 0.2:
+            with self.t.thread(2, pid=200):
+                self.unlink(path)
+        else:
+            self.unlink(path)
+        for _ in range(self.chance.choice([0, 0, 0, 1])):
+            getattr(self, self.chance.choice(STEPS).replace(" ", "_"))()
+        made = self.create_at(path)
+        if self.chance.random() < 0.3:
+            self.t.fsync(made)
 
     def link(self) -> None:
         path, to = self.some(), self.fresh()

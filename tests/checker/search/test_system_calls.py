@@ -39,6 +39,20 @@ from support.folders import Program, Recorded
 from support.tracing import CallsBuilder
 
 
+def recreated(t: CallsBuilder) -> None:
+    t.remove("f")
+    t.open("f")
+    t.write("f", 0, NEW)
+    t.fsync("f")
+
+
+def recreated_by_a_rename(t: CallsBuilder) -> None:
+    t.remove("f")
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.move("tmp", "f")
+
+
 def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, str]]:
     """Kind, message and the fix of each finding, once every state was checked."""
     run = Recorded(tmp, program, {"f": OLD}, model)
@@ -83,6 +97,18 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
                 "a crash between the size 0 of f and the size 5120 of f leaves a state that the check rejects",
                 "no sync can help: write a new file, sync it, and rename it over the old one",
             ),
+        ),
+        *(
+            (
+                program,
+                "ext4",
+                (
+                    Kind.ATOMICITY,
+                    "f can be missing or empty after a crash: it is removed before its new content is durable",
+                    "write the new content to another file, sync it, and rename it over f",
+                ),
+            )
+            for program in (recreated, recreated_by_a_rename)
         ),
         (
             sed_in_place,
