@@ -4,10 +4,12 @@ They are judged as if the file had been emptied and written again: between the s
 The removal was on purpose, and no replacement, where
 
 1. another process gives the name, as in `rm a; make a`;
-2. the folder was synced between the two: the program asked that the name be gone;
-3. the folder itself was removed and made anew, as by `rm -r build; make build`: that is another folder's name;
-4. the new file is removed on purpose in the end, as a lock is;
-5. the run made the old file itself and no such replacement brought it, as a journal.
+2. the process changed other files in between: it works without the name, as a transaction does without the undo log of
+   the last one; more names may be removed;
+3. the folder was synced between the two: the program asked that the name be gone;
+4. the folder itself was removed and made anew, as by `rm -r build; make build`: that is another folder's name;
+5. the new file is removed on purpose in the end, as a lock is;
+6. the run made the old file itself and no such replacement brought it, as a journal.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def _steps(graph: PersistenceGraph) -> tuple[dict[int, Replacement], dict[int, s
     """By piece, each removal of a name that the same process gives again; by file the pieces that take names from it;
     and the files that are removed in the end.
     """
-    trace, synced = graph.trace, _syncs_of_folders(graph.trace)
+    trace, synced, updates = graph.trace, _syncs_of_folders(graph.trace), _Updates(graph)
     waiting: dict[Slot, tuple[int, int, int]] = {}  # names that are gone: by which piece and event, and of which file
     held = dict(graph.names.first)
     found: dict[int, Replacement] = {}
@@ -132,11 +134,32 @@ def _steps(graph: PersistenceGraph) -> tuple[dict[int, Replacement], dict[int, s
             if inode == REMOVED or slot not in waiting:
                 continue
             by, since, lost = waiting.pop(slot)
-            same = trace.events["pid"][since] == trace.events["pid"][event]
             on_purpose = any(since < begin and end < event for begin, end in synced[0] + synced.get(slot[0], []))
-            if same and not on_purpose and lost != inode:
+            if not on_purpose and lost != inode and updates.at_once(since, event, inode):
                 found[by] = Replacement(since, event, lost, inode)
     return found, taken_away, removed - set(held.values())
+
+
+class _Updates:
+    """What each process writes or names, in order."""
+
+    def __init__(self, graph: PersistenceGraph) -> None:
+        self._pids = graph.trace.events["pid"]
+        files = graph.file.astype(np.int64)
+        for piece in np.flatnonzero(graph.kind == NAME).tolist():
+            files[piece] = next((i for _, i in graph.names.changes[int(graph.offset[piece])].entries if i), REMOVED)
+        rows = np.flatnonzero(files != REMOVED)
+        pids = self._pids[graph.event[rows]]
+        self._of = {int(pid): (graph.event[rows[pids == pid]], files[rows[pids == pid]]) for pid in np.unique(pids)}
+
+    def at_once(self, since: int, until: int, inode: int) -> bool:
+        """Whether one process makes two events, and changes one file at most in between."""
+        pid = int(self._pids[since])
+        if pid != int(self._pids[until]):
+            return False
+        events, files = self._of[pid]
+        low, high = np.searchsorted(events, [since + 1, until]).tolist()
+        return all(files[at] == inode for at in range(low, high))
 
 
 def _syncs_of_folders(trace: Trace) -> dict[int, list[tuple[int, int]]]:

@@ -24,6 +24,7 @@ from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
 from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
+from crashcheck.checker.strategies.replaced import states_of_names
 from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
 from crashcheck.checker.strategies.violations import violating
@@ -40,6 +41,7 @@ _PARTS = 4  # of one update that count as sites of their own
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
 WEIGHTS = {
     "invariants": 12,
+    "names": 12,
     "cheap": 12,
     "random": 6,
     "carry": 4,
@@ -209,8 +211,10 @@ class RankedPlan:
         found, representatives = self._found, [(planned.number, planned.representative) for planned in self._planned]
         violations = violating(self._canonical, self._evidence.queries, self._keep_on)
         leftovers = Leftovers(self._canonical, found)
+        names = (Choice(state, 0, "name") for state in states_of_names(self._canonical))
         return {
             "invariants": (Choice(state, 0, "invariant") for state in violations),
+            **({"names": names} if self._space.graph.family.names else {}),
             "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),

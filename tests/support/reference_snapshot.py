@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
-from crashcheck.analyzer.trace.calls import Names, Rename, Unlink, name_event
+from crashcheck.analyzer.trace.calls import Names, RemoveFolder, Rename, Unlink, name_event
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 
@@ -142,8 +142,7 @@ class ReferenceSnapshot:
         for slot, inode in after.items():
             if before.get(slot) != inode and slot in self.gone:
                 change, old = self.gone.pop(slot)
-                pids = self.trace.events["pid"]
-                if pids[change[0]] == pids[event] and old != inode:
+                if old != inode and self.at_once(change[0], event, inode):
                     self.recreated.append(Recreated(change, old, inode))
         if isinstance(call, Unlink):
             slot = call.folder, call.name
@@ -161,6 +160,18 @@ class ReferenceSnapshot:
                 moved = self.files[call.inode]
                 self.removals.append(((event, (call.folder, call.name)), call.inode))
                 moved.due = event - 1 if moved.due is None else moved.due
+
+    def at_once(self, since: int, until: int, inode: int) -> bool:
+        """Whether one process makes two events, and writes and names no other file in between."""
+        pids = self.trace.events["pid"]
+        for event in range(since + 1, until):
+            kind = int(self.trace.events["kind"][event])
+            makes = kind in (Kind.WRITE, Kind.TRUNCATE) or (
+                kind in NAME_KINDS and not isinstance(name_event(self.trace, event), Unlink | RemoveFolder)
+            )
+            if makes and pids[event] == pids[since] and int(self.trace.events["file"][event]) != inode:
+                return False
+        return bool(pids[since] == pids[until])
 
     def not_on_purpose(self) -> list[Recreated]:
         """Of files that were there at first, and of what replaced them; but none that is removed in the end."""

@@ -102,6 +102,21 @@ VERDICTS: dict[str, tuple[Step, Folder, bool]] = {
         {**REST, "a": b""},
         False,
     ),
+    "another file is written between the steps, as by a transaction that begins without the last one's undo": (
+        steps(remove("a"), create("n", C), create("j", B), move("j", "a")),
+        {**REST, "n": C},
+        False,
+    ),
+    "more names are removed between the steps": (
+        steps(remove("a"), remove("d/x"), create("a", B)),
+        {"a": b"", "b": LONG, "d": None, "e": b""},
+        True,
+    ),
+    "another process writes between the steps": (
+        steps(remove("a"), elsewhere(create("n", C)), create("a", B)),
+        {**REST, "n": C},
+        True,
+    ),
     "another file is synced between the steps": (
         steps(create("n", C), remove("a"), sync("n"), create("a", B)),
         {**REST, "a": b"", "n": C},

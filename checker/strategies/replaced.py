@@ -1,0 +1,54 @@
+"""Changes of names that survive, while what was written to the files before them does not.
+
+Where a file is renamed, linked or removed without a sync, one state for each change shows it, so that none waits for
+its turn among billions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.checker.states.canonical import CanonicalStates
+from crashcheck.checker.states.space import CrashState
+
+
+def states_of_names(canonical: CanonicalStates) -> Iterator[CrashState]:
+    """One state for each change of a name, those that replace a file first."""
+    graph = canonical.space.graph
+    held = dict(graph.names.first)
+    others = []
+    for piece in np.flatnonzero(graph.kind == NAME).tolist():
+        entries = graph.names.changes[int(graph.offset[piece])].entries
+        replaces = any(inode != REMOVED and held.get(slot, REMOVED) not in (REMOVED, inode) for slot, inode in entries)
+        held.update(entries)
+        if not replaces:
+            others.append(piece)
+        else:
+            yield from _without_data(canonical, piece)
+    for piece in others:
+        yield from _without_data(canonical, piece)
+
+
+def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState]:
+    """Just after a change of a name: it persisted, and what is pending of the file that has the name did not.
+
+    Of a removal, and of a directory, what is pending of all files. None if nothing is, or the change needs that.
+    """
+    space = canonical.space
+    graph, event = space.graph, int(space.graph.event[piece])
+    inodes = [i for _, i in graph.names.changes[int(graph.offset[piece])].entries if i != REMOVED]
+    point = int(space.points.event.searchsorted(event, side="right"))
+    if point == len(space.points):
+        return
+    pending = space.pending_rows(point)
+    data = pending[(graph.kind[pending] != NAME) & (graph.event[pending] < event)]
+    if inodes and not any(graph.trace.inodes[inode].is_folder for inode in inodes):
+        data = data[np.isin(graph.file[data], inodes)]
+    if len(data):
+        state = space.drop(point, data.tolist())
+        if piece not in space.lost(state):
+            yield canonical.first(state)
