@@ -6,7 +6,7 @@ import contextlib
 import mmap
 import os
 import stat
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +40,11 @@ _MOST_NAMED = 12
 _UNCHANGED = {
     "setuid": "it ran {}, a setuid program, without the rights that it expects",
     "unwatched": "{}: it could not be read, or is another file system; what changed in it is not recorded",
-    "left": "process {} was still running when the command ended; what it wrote from then on is not recorded",
-    "ended": "process {} was still running when the command ended, and was ended with it",
+    "left": "{} was still running when the command ended; what it wrote from then on is not recorded",
+    "ended": "{} was still running when the command ended, and was ended with it",
 }
+
+_RUNNING = ("left", "ended")  # notes of processes: their number and their name
 
 _REASONS = {
     "pattern": "{path}: in the pool, but no pattern of [pool] files matches it",
@@ -146,12 +148,23 @@ def check_calls(recording: Recording, command: str, must_update: bool, folder: P
             f"{command} was not seen to change anything in {folder}, but {shown} changed",
             "Let the command itself start the process that writes.",
         )
-    reasons = [_UNCHANGED[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _UNCHANGED]
+    reasons = remarks(_UNCHANGED, read_notes(recording.trace))
     raise CrashcheckError(
         "nothing-persistent",
         f"{command} changed no name, size or byte in {folder}" + "".join(f"\n  - {reason}" for reason in reasons),
         "Let the command use {pool} for the folder.",
     )
+
+
+def remarks(words: Mapping[str, str], notes: Iterable[tuple[str, str]]) -> list[str]:
+    """The sentences of some notes, each once; of processes the programs' names, in their order."""
+    out, running = [], []
+    for reason, text in notes:
+        if reason in _RUNNING and reason in words:
+            running.append(words[reason].format(text.partition(" ")[2] or "a process"))
+        elif reason in words:
+            out.append(words[reason].format(text))
+    return list(dict.fromkeys([*out, *sorted(running)]))
 
 
 def _changed(first: Path, last: Path) -> list[str]:

@@ -31,6 +31,7 @@ _PRIVATE = (0o600, 0o400, 0o444, 0o700)  # permissions that makers of temporary 
 _WHOLE = 10  # characters that mktemp(1) and the mkstemp of BSD replace; others replace six
 _DIGITS = re.compile(r"(?<!\d)\d+(?!\d)")
 _PYTHON = re.compile(r"(?<![A-Za-z0-9])tmp[a-z0-9_]{8}(?![A-Za-z0-9_])")  # tempfile
+_PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9_])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.]*$)")  # tempfile, with a prefix
 _CHOSEN = re.compile(  # wherever it is in a new name
     r"(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
     r"|(?<=0x)[0-9a-f]{8,}"  # an address
@@ -84,10 +85,14 @@ class ShownNames:
         if name != given or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
             return name
         private = self._trace.inodes[call.inode].mode & 0o777 in _PRIVATE
-        if not private and (call.inode, call.folder, call.name) not in self._gone:
+        gone = (call.inode, call.folder, call.name) in self._gone
+        if not private and not gone:
             return name  # as git makes the files of a checkout
         if _PYTHON.search(name):
             return _PYTHON.sub(f"tmp{_RANDOM}", name)
+        chosen = _PYTHON_WORD.search(name) if private and gone else None
+        if chosen is not None and not self._is_old(chosen[0]):
+            return name[: chosen.start()] + _RANDOM + name[chosen.end() :]
         word = next(filter(partial(self._is_random, name, private), _WORD.finditer(name)), None)
         if word is None:
             return name

@@ -156,7 +156,7 @@ class RankedPlan:
         rest = Exhaustive().states(self._space, self._decided)
         weights, similar_wait = self._options.weights, self._options.similar_wait
         phases = {
-            name: Phase(each, weights[name], in_order=name == "all sets", everything=name == "rest")
+            name: Phase(each, weights[name], name == "all sets", name == "rest", similar_too=name == "names")
             for name, each in self._phases(rest).items()
             if weights[name]
         }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from crashcheck.analyzer.persistence.names import REMOVED
-from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.analyzer.persistence.pieces import DATA, NAME
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
 
@@ -48,7 +48,8 @@ def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState
     data = pending[(graph.kind[pending] != NAME) & (graph.event[pending] < event)]
     if inodes and not any(graph.trace.inodes[inode].is_folder for inode in inodes):
         data = data[np.isin(graph.file[data], inodes)]
-    if len(data):
-        state = space.drop(point, data.tolist())
-        if piece not in space.lost(state):
+    for lost in (data, data[graph.kind[data] == DATA]):  # a model may put the size before the change
+        state = space.drop(point, lost.tolist())
+        if len(lost) and piece not in space.lost(state):
             yield canonical.first(state)
+            return

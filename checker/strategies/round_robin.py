@@ -18,7 +18,7 @@ _MOST_PENDING = 1 << 16  # at the crash points of a phase's choices queued, in s
 @dataclass(slots=True)
 class Phase:
     """Choices of one kind. `weight`: how often they have their turn; `in_order`: none is taken before an earlier one;
-    `everything`: no other phase has a state that this one does not have.
+    `everything`: no other phase has a state that this one does not have; `similar_too`: none waits for its signature.
 
     Some are queued, so that the one with the rarest signature can be taken: few at first, more as the search continues.
     """
@@ -27,6 +27,7 @@ class Phase:
     weight: int
     in_order: bool = False
     everything: bool = False
+    similar_too: bool = False
     credit: int = 0
     heap: list[tuple[int, int, bytes, Choice]] = field(default_factory=list)  # queued: level, place, signature
     pending: int = 0  # at the crash points of what is queued, in sum
@@ -123,7 +124,8 @@ class RoundRobin:
             if choice is None:
                 return
             if self._fresh(choice):
-                signature = self._signature(choice.state)
+                own = b"%d" % phase.came  # shorter than a signature
+                signature = own if phase.similar_too else self._signature(choice.state)
                 heappush(phase.heap, (self._level(signature), phase.came, signature, choice))
                 phase.came += 1
                 phase.pending += self._pending(choice.state)

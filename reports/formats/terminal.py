@@ -189,9 +189,8 @@ def _summary(view: RunView, html_path: str) -> list[RenderableType]:
     if view.trace:
         known, events = view.trace[:2]
         trace = Text().append("trace   ", "dim").append(known.value, _TONE_STYLE[known.tone])
-        parts.append(
-            _indent(trace.append(f" accounted for ({known.note}), {events.value} events: {events.note}", "dim"))
-        )
+        share = f" accounted for ({known.note})" if known.note else ""
+        parts.append(_indent(trace.append(f"{share}, {events.value} events: {events.note}", "dim")))
     if view.unexercised:
         shown = ", ".join(f"{one.label} ({one.value})" for one in view.unexercised[:UNEXERCISED_SHOWN])
         more = " and others" if len(view.unexercised) > UNEXERCISED_SHOWN else ""

@@ -286,8 +286,8 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
 def _trace(result: RunResult) -> tuple[FactView, ...]:
     trace = result.trace
     changed = trace.explained_bytes + trace.unexplained_bytes
-    share = percent(trace.explained_bytes, changed) if changed else "nothing changed"
-    note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes"
+    share = percent(trace.explained_bytes, changed) if changed else "no byte changed"
+    note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes" if changed else ""
     if family_of(result.model).names:
         kinds = f"{human(trace.stores)} writes, {human(trace.syncs)} syncs"
     else:

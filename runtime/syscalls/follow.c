@@ -276,6 +276,21 @@ static void ended(struct tracee *thread, bool main_ended, int status)
         trace_status(CC_STATUS_CLEAN_EXIT);
 }
 
+/* Notes a process with the name of its program: a number alone differs from run to run. */
+static void note_running(const char *reason, int pid)
+{
+    char path[32], text[64];
+    int used = snprintf(text, sizeof text, "%d ", pid);
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd >= 0 ? read(fd, text + used, sizeof text - (size_t)used - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[used + (size > 0 ? size : 0)] = 0;
+    text[strcspn(text, "\n")] = 0;
+    trace_note(reason, text);
+}
+
 int follow(pid_t command)
 {
     int last = 0, status;
@@ -303,9 +318,7 @@ int follow(pid_t command)
         return last;
     /* What the command left running ends with it. */
     for (struct tracee *thread; (thread = tracee_next(NULL));) {
-        char name[32];
-        snprintf(name, sizeof name, "%d", thread->process->pid);
-        trace_note("ended", name);
+        note_running("ended", thread->process->pid);
         kill(thread->tid, SIGKILL);
         while (waitpid(thread->tid, &status, __WALL) == thread->tid && WIFSTOPPED(status))
             ptrace(PTRACE_CONT, thread->tid, NULL, NULL);
@@ -340,10 +353,8 @@ void follow_let_run(void)
 void follow_note_left(void)
 {
     for (struct tracee *thread = tracee_next(NULL); thread; thread = tracee_next(thread)) {
-        char name[32];
-        snprintf(name, sizeof name, "%d", thread->process->pid);
         shadows_compare_all(thread);
         if (thread->tid == thread->process->pid)
-            trace_note("left", name);
+            note_running("left", thread->process->pid);
     }
 }

@@ -73,6 +73,7 @@ class ReferenceSnapshot:
         self.losses: list[tuple[Change, int]] = []  # of names, and the file that had each
         self.gone: dict[tuple[int, str], tuple[Change, int]] = {}  # names that were removed, and not given again
         self.recreated: list[Recreated] = []
+        self.made: list[tuple[int, int]] = []  # events that write a file or give it a name
         self.last_sync: tuple[int, int] | None = None  # its file, and when that was last written
         self.take(0)
         for event in range(len(self.trace.events)):
@@ -91,6 +92,8 @@ class ReferenceSnapshot:
         call = self.trace.events[event]
         kind, inode = int(call["kind"]), int(call["file"])
         if kind in NAME_KINDS:
+            if not isinstance(name_event(self.trace, event), Unlink | RemoveFolder):
+                self.made.append((event, inode))
             self.take(event)
             self.rename(event)
             self.take(event + 1)
@@ -99,6 +102,8 @@ class ReferenceSnapshot:
             self.sync(event, inode)
         elif kind in (Kind.WRITE, Kind.TRUNCATE):
             file, offset = self.files[inode], int(call["offset"])
+            if kind == Kind.WRITE or offset != len(file.data):
+                self.made.append((event, inode))
             if kind == Kind.TRUNCATE and offset == len(file.data) and offset:
                 return  # nothing changes
             if self.used_again(inode):
@@ -164,14 +169,8 @@ class ReferenceSnapshot:
     def at_once(self, since: int, until: int, inode: int) -> bool:
         """Whether one process makes two events, and writes and names no other file in between."""
         pids = self.trace.events["pid"]
-        for event in range(since + 1, until):
-            kind = int(self.trace.events["kind"][event])
-            makes = kind in (Kind.WRITE, Kind.TRUNCATE) or (
-                kind in NAME_KINDS and not isinstance(name_event(self.trace, event), Unlink | RemoveFolder)
-            )
-            if makes and pids[event] == pids[since] and int(self.trace.events["file"][event]) != inode:
-                return False
-        return bool(pids[since] == pids[until])
+        between = [(event, file) for event, file in self.made if since < event < until and pids[event] == pids[since]]
+        return bool(pids[since] == pids[until]) and all(file == inode for _, file in between)
 
     def not_on_purpose(self) -> list[Recreated]:
         """Of files that were there at first, and of what replaced them; but none that is removed in the end."""

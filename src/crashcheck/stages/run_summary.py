@@ -35,7 +35,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.trace_format import Kind
-from crashcheck.runtime.validate import read_notes
+from crashcheck.runtime.validate import read_notes, remarks
 from crashcheck.source import SourceTree
 from crashcheck.stages.not_followed import not_followed
 from crashcheck.stages.recording import RecordedRun, ended_operations, modules
@@ -59,7 +59,7 @@ _REMARKS = {
     "io_uring": "io_uring was {} (ENOSYS), as by an older kernel: programs then use calls that are recorded",
     "uncopied": "{}: it could not be read, or is another file system; in crash images it has no content",
     "unwatched": "{}: it could not be read, or is another file system; what changed in it is not recorded",
-    "left": "process {} was still running when the command ended; what it wrote from then on is not recorded",
+    "left": "{} was still running when the command ended; what it wrote from then on is not recorded",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
 }
 
@@ -176,8 +176,8 @@ def _needed(path: str) -> Iterator[str]:
 def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, ...]:
     """Notes of crashcheck-cc about the program, and of the recorder about files that it did not watch."""
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
-    silent = [_REMARKS[reason].format(path) for reason, path in read_notes(recording.trace) if reason in _REMARKS]
-    left = sum(reason == "ended" for reason, _ in read_notes(recording.trace))
+    silent = remarks(_REMARKS, read_notes(recording.trace))
+    left = len({text.partition(" ")[0] for reason, text in read_notes(recording.trace) if reason == "ended"})
     ended = f"processes that the workload left running: {left}. They were ended with it"
     return (*sorted(notes), *silent, *((ended,) if left else ()))
 

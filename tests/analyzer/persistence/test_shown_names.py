@@ -108,6 +108,25 @@ def test_an_exclusive_name_is_random_if_the_file_loses_it_whatever_its_permissio
     assert [update.change.text for update in updates][:3] == shown
 
 
+def test_a_word_of_tempfile_is_random_after_a_prefix_too(tmp_path: Path) -> None:
+    """As Mercurial names what it renames; of 8 letters, digits and underscores some have letters alone."""
+    t = builder(tmp_path)
+    for name in (".dirstate-6zyedxmv~", ".dirstate-abcdefgh~", "d/q_3x_z8w.part"):
+        t.temporary(name)
+        t.move(name, "moved")
+    t.temporary("secrets-document")
+    _, updates = name_updates(t.trace())
+    assert [update.change.text for update in updates] == [
+        "the creation of .dirstate-XXXXXX~",
+        "the rename of .dirstate-XXXXXX~ to moved",
+        "the creation of .dirstate-XXXXXX~ (2)",
+        "the rename of .dirstate-XXXXXX~ (2) to moved",
+        "the creation of d/XXXXXX.part",
+        "the rename of d/XXXXXX.part to moved",
+        "the creation of secrets-document",
+    ]
+
+
 def test_files_that_would_be_shown_as_the_same_are_numbered_as_they_were_created(tmp_path: Path) -> None:
     t = builder(tmp_path)
     t.temporary("d/o_a1B2c3")

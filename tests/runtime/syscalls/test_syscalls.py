@@ -269,8 +269,10 @@ def test_marked_operations_are_in_the_trace_of_a_program_that_has_our_recorder(t
 def test_a_daemon_ends_with_the_command_and_its_stores_are_kept(part: Part) -> None:
     trace, recording = part("daemon")
     assert (recording.pool / "d").read_bytes()[:13] == b"by the daemon"
-    ((reason, pid),) = read_notes(recording.trace)
+    ((reason, process),) = read_notes(recording.trace)
+    pid, _, program = process.partition(" ")
     assert reason == "ended"
+    assert program
     assert not Path(f"/proc/{pid}").exists()
     assert trace.truncated == ""
     assert recording_warnings(ProgramFacts.load(()), recording) == (
