@@ -2,7 +2,7 @@
 
 A version is what a file held at the start, at a sync, at a change of a name, or at the end. A file in a crash state is
 whole if it holds at least as many of each byte value as in one of the versions that count: those that it had before
-the crash and, where it was changed since the last of them, the next one.
+the crash and, where it was changed since the last of them, the next one. Zeros are space, and do not count.
 
 1. Versions before the last sync of the whole file count no more; one that was there and empty at first may be empty.
 2. Where the state has the removal of a name that held data at first, or a replacement of any, and the file with these
@@ -106,7 +106,8 @@ class Versions:
         """What files hold before an event are versions."""
         for inode in self._folder.changed & self._events.keys():
             self._events[inode].append(event)
-            counts, named = self._folder.counts_of(inode), bool(self._folder.names.get(inode))
+            counts, named = self._folder.counts_of(inode).copy(), bool(self._folder.names.get(inode))
+            counts[0] = 0  # zeros are space, as at the end of a tar file or in a log that was made long before
             rows = self._rows[inode]
             if rows and np.array_equal(rows[-1][0], counts):
                 rows.append((rows[-1][0], named))

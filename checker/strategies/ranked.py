@@ -41,8 +41,8 @@ _PARTS = 4  # of one update that count as sites of their own
 # How often each phase has its turn while it lasts, so that none holds up the others for long.
 WEIGHTS = {
     "invariants": 12,
-    "names": 12,
     "cheap": 12,
+    "names": 12,
     "random": 6,
     "carry": 4,
     "members": 8,
@@ -214,9 +214,9 @@ class RankedPlan:
         names = (Choice(state, 0, "name") for state in states_of_names(self._canonical))
         return {
             "invariants": (Choice(state, 0, "invariant") for state in violations),
-            **({"names": names} if self._space.graph.family.names else {}),
             "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
+            **({"names": names} if self._space.graph.names.changes else {}),  # an empty phase would take a turn
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),
             "members": self._members(),
             "all sets": self._all_sets(),

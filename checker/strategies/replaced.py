@@ -36,7 +36,8 @@ def states_of_names(canonical: CanonicalStates) -> Iterator[CrashState]:
 def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState]:
     """Just after a change of a name: it persisted, and what is pending of the file that has the name did not.
 
-    Of a removal, and of a directory, what is pending of all files. None if nothing is, or the change needs that.
+    Of a removal, and of a directory, nothing else persisted that it does not need. None if nothing is pending, or the
+    change needs it.
     """
     space = canonical.space
     graph, event = space.graph, int(space.graph.event[piece])
@@ -46,8 +47,11 @@ def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState
         return
     pending = space.pending_rows(point)
     data = pending[(graph.kind[pending] != NAME) & (graph.event[pending] < event)]
-    if inodes and not any(graph.trace.inodes[inode].is_folder for inode in inodes):
-        data = data[np.isin(graph.file[data], inodes)]
+    if not inodes or any(graph.trace.inodes[inode].is_folder for inode in inodes):
+        if len(data):
+            yield canonical.first(space.keep(point, pending[pending == piece].tolist()))
+        return
+    data = data[np.isin(graph.file[data], inodes)]
     for lost in (data, data[graph.kind[data] == DATA]):  # a model may put the size before the change
         state = space.drop(point, lost.tolist())
         if len(lost) and piece not in space.lost(state):

@@ -51,7 +51,7 @@ class File:
 
 
 def lacks(held: bytes, wanted: bytes) -> bool:
-    return bool(Counter(wanted) - Counter(held))
+    return bool(Counter(wanted.replace(b"\0", b"")) - Counter(held))
 
 
 class ReferenceSnapshot:
@@ -205,8 +205,8 @@ class ReferenceSnapshot:
             return False
         old = [version.data for version in self.files[step.old].versions if version.event <= step.change[0]][-1]
         versions = self.files[step.new].versions
-        with_data = [place for place, version in enumerate(versions) if version.data]
-        if not old or not with_data or self.files[step.new].due is None:
+        with_data = [place for place, version in enumerate(versions) if any(version.data)]
+        if not any(old) or not with_data or self.files[step.new].due is None:
             return False
         low, high = self.counted(step.new, crash)
         counted = [v for v in versions[max(low, with_data[0]) : max(high, with_data[0] + 1)] if v.named]

@@ -42,6 +42,16 @@ def steps(*todo: Callable[[CallsBuilder], object]) -> Callable[[CallsBuilder], o
 
 
 FIRST = {"a": A, "b": SERVICES}
+PADDED = A + bytes(8192 - len(A))  # as tar ends its files, and as logs are made whose space is reserved
+
+
+def fill(t: CallsBuilder) -> None:
+    t.open("n")
+    t.write("n", 0, PADDED)
+    t.fsync("n")
+    t.write("n", len(A), B + SERVICES * 6)
+
+
 VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
     # name: program, a state, whether something is lost
     "rewritten, then empty: no version of a is": (steps(lambda t: rewrite(t, "a", B)), {"a": b"", "b": SERVICES}, True),
@@ -125,6 +135,11 @@ VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
         steps(lambda t: t.append("a", len(A), B), lambda t: t.move("a", "b")),
         {"b": A + bytes(len(B))},
         True,
+    ),
+    "zeros are filled, and only the second page persists": (
+        fill,
+        {**FIRST, "n": PADDED[:4096] + (A + B + SERVICES * 6)[4096:] + bytes(8192 - len(A + B + SERVICES * 6))},
+        False,
     ),
     "cut to less on purpose": (steps(lambda t: t.truncate("b", 100)), {"a": A, "b": SERVICES[:100]}, False),
     "cut to nothing on purpose": (steps(lambda t: t.truncate("b", 0)), {"a": A, "b": b""}, False),
