@@ -7,7 +7,7 @@ The removal was on purpose, and no replacement, where
 2. the process changed other files in between: it works without the name, as a transaction does without the undo log of
    the last one; more names may be removed;
 3. the folder was synced between the two: the program asked that the name be gone;
-4. the folder itself was removed and made anew, as by `rm -r build; make build`: that is another folder's name;
+4. the folder itself was removed and made again, as by `rm -r build; make build`: that is another folder's name;
 5. the new file is removed on purpose in the end, as a lock is;
 6. the run made the old file itself and no such replacement brought it, as a journal.
 """

@@ -1,4 +1,4 @@
-"""Verdicts written by hand on names that are removed and created anew, and what is reported of them."""
+"""Verdicts written by hand: names that are removed and created again, and what is reported of them."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def folder_again(t: CallsBuilder) -> None:
 HALF = again("a", LONG[:4096])
 VERDICTS: dict[str, tuple[Step, Folder, bool]] = {
     # name: program, the folder of a state, whether something is lost
-    "removed and created anew: a is missing": (again("a", B), REST, True),
-    "removed and created anew: a is empty": (again("a", B), {**REST, "a": b""}, True),
-    "removed and created anew: done": (again("a", B), {**REST, "a": B}, False),
-    "removed and created anew: not begun": (again("a", B), FIRST, False),
+    "removed and created again: a is missing": (again("a", B), REST, True),
+    "removed and created again: a is empty": (again("a", B), {**REST, "a": b""}, True),
+    "removed and created again: done": (again("a", B), {**REST, "a": B}, False),
+    "removed and created again: not begun": (again("a", B), FIRST, False),
     "half of the new content": (
         steps(HALF, lambda t: t.append("a", 4096, LONG[4096:])),
         {**REST, "a": LONG[:4096]},
@@ -92,7 +92,7 @@ VERDICTS: dict[str, tuple[Step, Folder, bool]] = {
         {**REST, "a": b""},
         False,
     ),
-    "a folder that is removed and made anew, as a build's": (
+    "a folder that is removed and made again, as a build's": (
         folder_again,
         {"a": A, "b": LONG, "d": None, "d/x": b"", "e": b""},
         False,
@@ -201,7 +201,7 @@ def oracle_of(run: Recorded) -> SnapshotOracle:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_a_name_that_is_removed_and_created_anew_is_judged_as_if_it_had_been_emptied(name: str, tmp_path: Path) -> None:
+def test_a_name_that_is_removed_and_created_again_is_judged_as_if_emptied(name: str, tmp_path: Path) -> None:
     program, folder, lost = VERDICTS[name]
     run = Recorded(tmp_path, program, FIRST, "ext4")
     oracle = oracle_of(run)
