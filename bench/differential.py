@@ -154,7 +154,7 @@ def _drafted(subject: Subject, drafts: Iterable[DraftFinding]) -> Iterator[str]:
 
 def _pairs(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
-        yield f"{_line(finding.location)} {_line(finding.other)}"
+        yield f"{_line(finding.location)} {_line(next(iter(finding.evidence.blamed), None))}"
 
 
 def _line(place: Location | None) -> str:

@@ -170,7 +170,7 @@ def _measure(bug: Bug, folder: Path, strategies: Sequence[str], args: argparse.N
 
 
 def _reported(finding: Finding, bug: Bug) -> Reported:
-    places = [place for place in (finding.location, finding.other) if place is not None]
+    places = finding.blamed
     marks = {number for place in places for number in marks_of(place.text)}
     functions = {place.function for place in places}
     functions |= {frame.function for place in places for frame in place.stack}

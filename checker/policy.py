@@ -51,7 +51,7 @@ class Suppression:
             return False
         if self.id and self.id not in (finding.id, *finding.likenesses):
             return False
-        return not self.file or any(self._holds(place) for place in (finding.location, finding.other) if place)
+        return not self.file or any(map(self._holds, finding.blamed))
 
     def _holds(self, place: Location) -> bool:
         if self.line:
@@ -119,7 +119,8 @@ def rules_of(config: Config, sources: Iterable[str], result: RunResult) -> Rules
     ]
     warnings: list[str] = []
     root = repository_of(config.folder).root
-    for file in sorted({*sources, *(place.file for place in _culprits(result))}):
+    every = (*result.findings, *result.uncertain)
+    for file in sorted({*sources, *(place.file for found in every for place in found.blamed)}):
         path = Path(os.path.realpath(config.folder / file))
         if path.is_relative_to(root):
             comments, remarks = in_comments(file, source_lines(path))
@@ -134,13 +135,6 @@ def sources_of(folder: Path, facts: ProgramFacts) -> list[str]:
     recorded = {place.file for unit in facts.units.values() for site in unit.sites for place in site.positions}
     recorded |= {unit.source for unit in facts.units.values()}
     return sorted({tree.relative(file) for file in recorded if file})
-
-
-def _culprits(result: RunResult) -> Iterable[Location]:
-    for finding in (*result.findings, *result.uncertain):
-        yield finding.location
-        if finding.other is not None:
-            yield finding.other
 
 
 # -- the judgement

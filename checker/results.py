@@ -21,7 +21,6 @@ Line = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Index = Annotated[int, Meta(ge=-1, le=2**53 - 1)]
 Amount = Annotated[float, Meta(ge=0)]
 Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
-Role = Annotated[str, Meta(pattern="^(location|other)?$")]
 Compared = Annotated[str, Meta(pattern="^(introduced|existing|not-compared)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
@@ -161,24 +160,6 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleStep:
-    """One update near the crash point, in program order, and whether it persisted."""
-
-    event: Count  # index in the trace
-    thread: Count
-    what: str  # "store" | "write" | "flush" | "fence" | "sync" | "truncate" | "create" | "mark" | "output"
-    state: Fate  # "durable" | "persisted" | "lost" | "unreached" (the crash precedes it) | "" (not an update)
-    detail: str  # "entry.valid = 01 00 00 00", "clwb", "sfence", "operation 3 begins"
-    file: str  # watched file, relative to the pool
-    offset: Count
-    size: Count
-    granule: Index  # cache line or page number within the file; -1 if none
-    location: Location | None
-    role: Role = ""  # "location" | "other": the finding's culprits
-    durable_from: Index = -1  # an update: a crash before this event, or a later one, finds it durable; -1: none does
-
-
-@dataclass(frozen=True, slots=True)
 class GraphNode:
     """An update of the failing behaviour, for the picture of the persistence graph."""
 
@@ -229,24 +210,47 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows a bug, beside the head that all findings have.
+
+    Each kind of evidence is a subclass; those that a crash leaves are in `evidence.py`. Reports show it by its renderer
+    (reports/view/evidence).
+    """
+
+    verdict: Verdict
+
+    @property
+    def summary(self) -> str:
+        """When it fails, as a clause."""
+        return ""
+
+    @property
+    def blamed(self) -> tuple[Location, ...]:
+        """The places that share the blame with the finding's own."""
+        return ()
+
+    @property
+    def places(self) -> tuple[Location, ...]:
+        """All places that lead to the failure, the blamed ones first."""
+        return self.blamed
+
+    def level(self, model: str) -> Level:
+        """How severe the failure is under a model, if it is proved."""
+        return "error"
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One bug: the pair of stores, the crash schedule that shows it, and how to see it again."""
+    """One bug: a head that every report shows, and the evidence for it."""
 
     id: str  # stable under moved lines
     kind: Kind
     model: str  # the weakest assumption it needs, e.g. "px86", "page-cache", "page-cache tear=512"
     message: str  # "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
-    location: Location  # the store to annotate
-    other: Location | None  # the other store
-    crash_point: str  # "before the fence at hash.c:44, in operation 3; 2 operations acknowledged"
-    crash_location: Location | None
-    verdict: Verdict
-    schedule: tuple[ScheduleStep, ...]
-    nodes: tuple[GraphNode, ...]
-    edges: tuple[GraphEdge, ...]
+    location: Location  # the place to annotate
+    evidence: Evidence
     replay: str  # token
-    states: Count  # failing states that this finding explains
-    depth: Number = 1  # 2: needs a crash of the recovery as well
+    states: Count  # failing cases that this finding explains, for example crash states
     uncertain: str = ""  # why this is not proved, else empty
     note: str = ""  # e.g. "no reordering needed: `kill -9` shows it"
     new: bool = True  # not in the baseline; without a baseline all are
@@ -263,11 +267,18 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """The severity: a note if not proved, or if no processor documents that such a crash can happen; a warning if
-        it needs a rarer crash than the model's plain one."""
-        if self.uncertain or HALF_STORE in self.model.split():
-            return "note"
-        return "warning" if self.depth > 1 or "tear=" in self.model or "files=posix" in self.model else "error"
+        """The severity: a note if not proved, else what the evidence makes of it."""
+        return "note" if self.uncertain else self.evidence.level(self.model)
+
+    @property
+    def blamed(self) -> tuple[Location, ...]:
+        """The places that the bug is made of, its own first."""
+        return self.location, *self.evidence.blamed
+
+    @property
+    def places(self) -> tuple[Location, ...]:
+        """All its places, its own first."""
+        return self.location, *self.evidence.places
 
 
 class GroupVerdict(StrEnum):

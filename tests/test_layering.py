@@ -122,7 +122,7 @@ def test_the_rooms_of_the_analyser_import_one_way() -> None:
 # The rooms of the checker and the modules beside them, each importing only from those before it.
 CHECKER_ROOMS = (
     ("results", "budget", "store"),
-    ("states",),
+    ("states", "evidence"),
     ("token", "images"),
     ("execution", "subject"),
     ("kept",),

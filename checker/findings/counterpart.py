@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.findings.identity import PLACE_PARTS, Identities
 from crashcheck.checker.results import Finding, Location
 from crashcheck.checker.states.space import CrashState
@@ -141,12 +142,15 @@ def parted(finding: Finding, state: CrashState, here: Signed, there: Signed) -> 
 
 
 def described(finding: Finding, state: CrashState, here: Signed) -> Described | None:
-    """A finding's failing state; None where its updates are not known."""
+    """A finding's failing state; None where its updates are not known, or it has none."""
+    crash = finding.evidence
+    if not isinstance(crash, CrashSchedule):
+        return None
     subject = here.subject
     point = subject.space.points[state.point]
-    lost, blamed, kept = _roles(finding, state, subject)
+    lost, blamed, kept = _roles(finding.location, crash, state, subject)
     prefix = not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(each) for each in lost)
-    if not prefix and (not blamed or (finding.other is not None and kept is None)):
+    if not prefix and (not blamed or (crash.other is not None and kept is None)):
         return None
     keeping = here.of(kept) if kept is not None else None
     losing, rest = (tuple(map(here.of, pieces)) for pieces in (blamed, lost))
@@ -165,18 +169,22 @@ def _located(what: Described, places: Set[Place], there: Signed) -> Parted | Non
     return Parted(losing, keeping, found(what.rest), what.marks)
 
 
-def _roles(finding: Finding, state: CrashState, subject: Subject) -> tuple[list[int], list[int], int | None]:
+def _roles(
+    location: Location, crash: CrashSchedule, state: CrashState, subject: Subject
+) -> tuple[list[int], list[int], int | None]:
     """Of a failing state: what it loses, the blamed updates among that, and the other update, which it keeps."""
     lost = [piece for piece in subject.space.lost(state) if piece < len(subject.graph)]
     until = subject.update_from(int(subject.space.points[state.point].event))
     end = len(subject.graph) if until is None else until
-    blamed, other = _culprits(finding, subject)
+    blamed, other = _culprits(location, crash, subject)
     gone = set(lost)
     kept = next((piece for piece in range(end - 1, -1, -1) if piece not in gone and other(piece)), None)
     return lost, [piece for piece in lost if blamed(piece)], kept
 
 
-def _culprits(finding: Finding, subject: Subject) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
+def _culprits(
+    location: Location, crash: CrashSchedule, subject: Subject
+) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
     """Which pieces are the blamed update, and which the other one: by their places in the source, or, where a recorded
     call has none, as the events that the schedule marks."""
 
@@ -188,14 +196,14 @@ def _culprits(finding: Finding, subject: Subject) -> tuple[Callable[[int], bool]
         return same
 
     def happens_at(fate: str) -> Callable[[int], bool]:
-        events = {step.event for step in finding.schedule if step.role and step.state == fate}
+        events = {step.event for step in crash.schedule if step.role and step.state == fate}
         return lambda piece: subject.event_of(piece) in events
 
-    if not finding.location.line:
+    if not location.line:
         return happens_at("lost"), happens_at("persisted")
-    if finding.other is None:
-        return is_at(finding.location), lambda piece: False
-    return is_at(finding.other), is_at(finding.location)
+    if crash.other is None:
+        return is_at(location), lambda piece: False
+    return is_at(crash.other), is_at(location)
 
 
 def states_that_part(subject: Subject, pair: Parted) -> Counterpart:

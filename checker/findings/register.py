@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash
 from crashcheck.checker.findings import deduplicate, describe
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
@@ -287,22 +288,16 @@ class Register:
         nodes, edges = schedule.graph()
         words, place = describe.crash_point(subject, cause)
         location, other = self._locations(cause)
+        shown_by = CrashSchedule if depth == 1 else RecoveryCrash
         return Finding(
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
             kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
             model=subject.model_needed(cause.state),
             message=describe.message(subject, cause),
             location=location,
-            other=other,
-            crash_point=words,
-            crash_location=place,
-            verdict=cause.verdict,
-            schedule=schedule.steps(),
-            nodes=nodes,
-            edges=edges,
+            evidence=shown_by(cause.verdict, other, words, place, schedule.steps(), nodes, edges),
             replay=self.token(cause.state, outer),
             states=draft.states + sum(other.states for other in others),
-            depth=depth,
             uncertain=draft.uncertain,
             note="; ".join((*self._caveats(draft), *self._instantiations(draft), *self._related(draft, others))),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),

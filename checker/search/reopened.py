@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.evidence import CleanReopen
 from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCounts, StopReason, Verdict
@@ -58,7 +59,7 @@ def finding_of(
 ) -> Finding:
     """The finding, at the mark of the operation after which a reopen changes the output."""
     ordinal, shown = difference.ordinal, difference.shown
-    after = f"operation {ordinal} ({shown})"
+    after, commands = f"operation {ordinal} ({shown})", _by_hand(ordinal, check, operations_file)
     output = f"closed and reopened after {after}: {difference.how}\n{difference.before}, it does what it should\n"
     return Finding(
         id=digest_of([Kind.REOPEN.value, shown]),
@@ -66,14 +67,8 @@ def finding_of(
         model=MODEL,
         message=f"a clean reopen after {after} changes the output: {difference.how}",
         location=_mark_of(ordinal, subject),
-        other=None,
-        crash_point=f"is not needed: the driver is closed and reopened after {after}",
-        crash_location=None,
-        verdict=Verdict(Outcome.FAIL, 0, None, output, False, 0.0),
-        schedule=(),
-        nodes=(),
-        edges=(),
-        replay=_by_hand(ordinal, check, operations_file),
+        evidence=CleanReopen(Verdict(Outcome.FAIL, 0, None, output, False, 0.0), after, commands),
+        replay=commands,
         states=1,
         note=f"what operation {ordinal} leaves is lost or damaged by a clean close; {rest}",
     )

@@ -17,7 +17,6 @@ from crashcheck.checker.results import (
     Discovery,
     Earlier,
     FailOn,
-    Finding,
     GroupRow,
     Note,
     NotInstrumented,
@@ -29,6 +28,7 @@ from crashcheck.checker.results import (
     Unexercised,
 )
 from crashcheck.errors import CrashcheckError
+from crashcheck.reports.formats.json_finding import FindingRow, finding_of, row_of
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import from_digits, json_count
 from crashcheck.reports.view.text import line, valid
@@ -79,8 +79,8 @@ class Document(msgspec.Struct, kw_only=True):
     schema: Literal[2]
     tool: Tool
     run: Run
-    findings: tuple[Finding, ...]
-    uncertain: tuple[Finding, ...]
+    findings: tuple[FindingRow, ...]
+    uncertain: tuple[FindingRow, ...]
     groups: tuple[GroupRow, ...] = ()
 
 
@@ -115,8 +115,8 @@ def document(result: RunResult) -> dict[str, Any]:
             discoveries=result.discoveries,
             again=result.again,
         ),
-        findings=result.findings,
-        uncertain=result.uncertain,
+        findings=tuple(map(row_of, result.findings)),
+        uncertain=tuple(map(row_of, result.uncertain)),
         groups=result.groups,
     )
     plain: dict[str, Any] = msgspec.to_builtins(whole)
@@ -179,8 +179,8 @@ def _run(whole: Document) -> RunResult:
         stop_reason=run.stop_reason,
         states=run.states,
         trace=run.trace,
-        findings=whole.findings,
-        uncertain=whole.uncertain,
+        findings=tuple(map(finding_of, whole.findings)),
+        uncertain=tuple(map(finding_of, whole.uncertain)),
         not_instrumented=run.not_instrumented,
         warnings=run.warnings,
         seconds=run.seconds,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from crashcheck.reports.formats.markdown import schedule_rows
 from crashcheck.reports.github.annotations import fix_text
 from crashcheck.reports.view.run_view import FindingView, RunView
 from crashcheck.reports.view.text import line, shorten
@@ -55,7 +54,7 @@ def render(view: RunView) -> str:
 
 
 def _case(suite: ET.Element, finding: FindingView) -> None:
-    place = finding.places[0]
+    place = finding.place
     # CI systems fold by class and keep a history by class and name: neither holds a line number.
     classname = ".".join(part for part in (SUITE, finding.kind, place.function) if part)
     case = ET.SubElement(suite, "testcase", classname=_text(classname), name=_text(finding.id))
@@ -81,10 +80,11 @@ def _case(suite: ET.Element, finding: FindingView) -> None:
 
 
 def _details(finding: FindingView) -> list[str]:
-    rows = ["", finding.kind_sentence, finding.model_sentence, *finding.notes, ""]
-    rows += [f"{spot.tag or '-'} {spot.role}: {spot.where}  {spot.function}" for spot in finding.places]
+    shown = finding.evidence
+    rows = ["", shown.sentence, shown.assumes, *finding.notes, ""]
+    rows += [f"{spot.tag or '-'} {spot.role}: {spot.where}  {spot.function}" for spot in shown.places]
     words = "; ".join(filter(None, (finding.outcome, finding.states, finding.found)))
-    rows += ["", *schedule_rows(finding), "", f"After the crash, {words}.", ""]
+    rows += ["", *shown.rows, "", f"After the {shown.occasion}, {words}.", ""]
     if finding.fix is not None:
         rows += [f"Suggested fix: {fix_text(finding.fix)}", *finding.fix.patch, ""]
     return [*rows, f"Reproduce: {finding.replay}", ""]

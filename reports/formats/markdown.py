@@ -13,13 +13,11 @@ from markupsafe import Markup
 from crashcheck.checker.results import LEVELS
 from crashcheck.reports.formats import markup, templates
 from crashcheck.reports.view import sentences
-from crashcheck.reports.view.failing_behaviour import StepView
 from crashcheck.reports.view.numbers import superscript
-from crashcheck.reports.view.run_view import FindingView, PlaceView, RunView
-from crashcheck.reports.view.text import line
+from crashcheck.reports.view.places import PlaceView
+from crashcheck.reports.view.run_view import FindingView, RunView
 
 ROWS_MAX = 200  # of the table
-STEPS_MAX = 40  # of a schedule
 OUTPUT_LINES = 15  # the last ones: a check prints at its end why it fails
 OPEN_MAX = 5  # findings that a reader sees without opening a fold
 LISTED_MAX = 20  # units not instrumented, warnings and so on
@@ -166,7 +164,6 @@ def _environment() -> Environment:
         "html": markup.html,
         "html_prose": markup.html_prose,
         "block": markup.block,
-        "schedule": schedule_rows,
         "last_output": _last_output,
         "sup": superscript,
     }
@@ -182,36 +179,6 @@ def _place_link(place: PlaceView, link: Link, cell: bool = False) -> Markup:
 
 
 _URL_SAFE = "/:#%?=&~.-_"
-
-
-def schedule_rows(finding: FindingView) -> tuple[str, ...]:
-    """The crash schedule as lines of text in columns: culprit, event, thread, fate, what, where."""
-    schedule = finding.schedule
-    chosen = _chosen(schedule.steps)
-    steps = [*chosen, *schedule.unreached[:STEPS_MAX]]
-    left_out = schedule.total - len(steps)
-    rows = [f"… {sentences.plural(left_out, 'step')} of the schedule not shown …"] if left_out > 0 else []
-    cells = [_cells(step, schedule.threads) for step in steps]
-    widths = [max((len(row[i]) for row in cells), default=0) for i in range(len(cells[0]))] if cells else []
-    for position, row in enumerate(cells):
-        if position == len(chosen):
-            rows.append(f"--- crash {finding.crash_point}")
-        rows.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    if len(chosen) == len(cells):
-        rows.append(f"--- crash {finding.crash_point}")
-    return tuple(rows)
-
-
-def _chosen(steps: tuple[StepView, ...]) -> list[StepView]:
-    """The culprits and the latest of the other steps."""
-    latest = {id(step) for step in steps[-(STEPS_MAX - 2) :]}
-    return [step for step in steps if step.tag or id(step) in latest]
-
-
-def _cells(step: StepView, threads: bool) -> list[str]:
-    thread = [f"thread {step.thread}"] if threads else []
-    fate = step.fate or step.what
-    return [step.tag or " ", str(step.event), *thread, fate, line(step.detail, 70), step.where]
 
 
 def _last_output(finding: FindingView) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from crashcheck.change.diff import Diff
 from crashcheck.checker.results import RunResult
 from crashcheck.reports.github.annotations import Name, remarks, suppressed
-from crashcheck.reports.view.excerpts import Sources
 from crashcheck.reports.view.run_view import RunView
+from crashcheck.reports.view.source_lines import Sources
 
 
 @dataclass(frozen=True, slots=True)

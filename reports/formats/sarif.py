@@ -13,12 +13,13 @@ from urllib.parse import quote
 import numpy as np
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Finding, Kind, Location, RunResult
+from crashcheck.checker.results import Finding, Kind, RunResult
 from crashcheck.reports.github.annotations import Name, Placement, fix_text, place, suppressed
 from crashcheck.reports.view import sentences
-from crashcheck.reports.view.excerpts import Sources
-from crashcheck.reports.view.failing_behaviour import StepView
-from crashcheck.reports.view.run_view import FindingView, PlaceView, RunView
+from crashcheck.reports.view.evidence import renderer_of
+from crashcheck.reports.view.evidence.values import EvidenceView
+from crashcheck.reports.view.run_view import FindingView, RunView
+from crashcheck.reports.view.source_lines import Sources
 from crashcheck.reports.view.text import line, shorten, valid
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -115,7 +116,7 @@ def _note(level: str, text: str) -> dict[str, Any]:
 
 
 def _suppression(shown: FindingView, paths: _Paths) -> dict[str, Any]:
-    where = paths.physical(shown.places[0].file, shown.places[0].line)
+    where = paths.physical(shown.place.file, shown.place.line)
     return {
         **_note("note", f"Suppressed ({shown.suppressed}): {shown.message} ({shown.id})."),
         "associatedRule": {"id": rule_id(Kind(shown.kind))},
@@ -246,17 +247,17 @@ def _result(finding: Finding, shown: FindingView, paths: _Paths, hashes: _Hashes
         "message": {"text": _message(shown, placed, related)},
         "locations": [
             {
-                "physicalLocation": paths.placed(placed, shown.places[0].column if at_store else 0),
-                **_function(shown.places[0].function),
+                "physicalLocation": paths.placed(placed, shown.place.column if at_store else 0),
+                **_function(shown.place.function),
             }
         ],
         "partialFingerprints": hashes.fingerprints(finding, at_store),
     }
     if related:
         made["relatedLocations"] = related
-    threads = _thread_flows(finding, shown, paths) if flow else []
+    threads = _thread_flows(shown.evidence, paths) if flow else []
     if threads:
-        made["codeFlows"] = [{"message": {"text": "The crash schedule"}, "threadFlows": threads}]
+        made["codeFlows"] = [{"message": {"text": f"The {shown.evidence.title.lower()}"}, "threadFlows": threads}]
     if not finding.new or finding.compared == "existing":
         made["baselineState"] = "unchanged"
     made["properties"] = {"id": shown.id, "model": shown.model, "states": shown.states, "replay": shown.replay}
@@ -281,7 +282,7 @@ def _message(shown: FindingView, placed: Placement, related: list[dict[str, Any]
         rows.append(_escaped(placed.because))
     if shown.uncertain:
         rows.append(f"Not proved: {_escaped(shown.uncertain)}.")
-    rows.append(f"Crash {_escaped(shown.crash_point)}: {_escaped(shown.outcome)}.")
+    rows.append(_escaped(shown.ending))
     rows += [_escaped(note) for note in shown.notes]
     if shown.fix is not None:
         rows.append(f"Suggested fix: {_escaped(fix_text(shown.fix))}")
@@ -290,12 +291,11 @@ def _message(shown: FindingView, placed: Placement, related: list[dict[str, Any]
 
 
 def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool) -> list[dict[str, Any]]:
-    places: list[tuple[str, PlaceView]] = []
-    if not at_store:
-        places.append(("the store", shown.places[0]))
-    places += [(f"the other store, {spot.role}", spot) for spot in shown.places[1:]]
-    if shown.crash_place is not None:
-        places.append(("the crash is before this", shown.crash_place))
+    evidence, noun = shown.evidence, renderer_of(finding.evidence).noun
+    places = [] if at_store else [(f"the {noun}", shown.place)]
+    places += [(f"the other {noun}, {spot.role}", spot) for spot in evidence.places[1:]]
+    if evidence.spot is not None:
+        places.append((f"the {evidence.occasion} is before this", evidence.spot))
     made: list[dict[str, Any]] = []
     for what, spot in places:
         where = paths.physical(spot.file, spot.line, spot.column)
@@ -305,64 +305,22 @@ def _related(finding: Finding, shown: FindingView, paths: _Paths, at_store: bool
     return made
 
 
-def _crash_place(finding: Finding, shown: FindingView, paths: _Paths) -> dict[str, Any] | None:
-    crash = shown.crash_place or next((spot for spot in shown.places if _at(spot, finding.crash_location)), None)
-    return paths.physical(crash.file, crash.line, crash.column) if crash is not None else None
-
-
-def _thread_flows(finding: Finding, shown: FindingView, paths: _Paths) -> list[dict[str, Any]]:
-    """The schedule, the crash and the steps that it prevented: one flow per thread."""
-    flows: dict[int, list[dict[str, Any]]] = {}
-    base = min((len(step.location.stack) for step in finding.schedule if step.location), default=0)
-    pending = ""  # a mark or an output has no place of its own: it is listed with the next step
-    last: tuple[int, dict[str, Any]] | None = None
-
-    def add(step: StepView, text: str) -> None:
-        nonlocal pending, last
-        where = paths.physical(step.file, step.line, step.column)
-        if where is None or not step.line:
-            pending += f"{text}; "
-            return
-        origin = finding.schedule[step.number - 1].location
-        flows.setdefault(step.thread, []).append(
-            {
-                "location": {"physicalLocation": where, "message": {"text": _escaped(pending + text)}},
-                "executionOrder": step.number,
-                "nestingLevel": len(origin.stack) - base if origin else 0,
-                "importance": "essential" if step.tag else "important" if step.state else "unimportant",
-            }
-        )
-        pending, last = "", (step.thread, where)
-
-    for step in shown.schedule.steps:
-        add(step, _step_text(step))
-    if last is not None:
-        thread, where = last
-        flows[thread].append(
-            {
-                "location": {
-                    "physicalLocation": _crash_place(finding, shown, paths) or where,
-                    "message": {"text": _escaped(f"{pending}crash {shown.crash_point}; then {shown.outcome}")},
-                },
-                "executionOrder": shown.schedule.steps[-1].number + 1,
-                "importance": "essential",
-            }
-        )
-        pending = ""
-    for step in shown.schedule.unreached:
-        add(step, _step_text(step))
-        if pending == "":
-            flows[step.thread][-1]["executionOrder"] = step.number + 1
-    return [{"id": f"thread {thread}", "locations": steps} for thread, steps in flows.items()]
-
-
-def _at(spot: PlaceView, where: Location | None) -> bool:
-    return where is not None and (spot.file, spot.line) == (where.file, where.line)
-
-
-def _step_text(step: StepView) -> str:
-    """ "A: store `token.valid = 01` survived (line 40)"."""
-    tag = f"{step.tag}: " if step.tag else ""
-    fate = f" {step.fate}" if step.fate else ""
-    place = f" ({step.place})" if step.place else ""
-    return f"{tag}{step.what} {step.detail}{fate}{place}"
+def _thread_flows(shown: EvidenceView, paths: _Paths) -> list[dict[str, Any]]:
+    """The steps of the failure: one flow for each lane."""
+    flows: dict[str, list[dict[str, Any]]] = {}
+    pending = ""  # a step without a place of its own, as a mark or an output, is listed with the next
+    last: dict[str, Any] | None = None
+    for step in shown.flow:
+        where = paths.physical(step.file, step.line, step.column) or (last if step.at_last else None)
+        if where is None:
+            pending += f"{step.text}; "
+            continue
+        made = {
+            "location": {"physicalLocation": where, "message": {"text": _escaped(pending + step.text)}},
+            "executionOrder": step.number,
+            **({} if step.nesting is None else {"nestingLevel": step.nesting}),
+            "importance": step.importance,
+        }
+        flows.setdefault(step.lane, []).append(made)
+        pending, last = "", where
+    return [{"id": lane, "locations": steps} for lane, steps in flows.items()]

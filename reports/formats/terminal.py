@@ -10,7 +10,9 @@ from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from crashcheck.reports.view.run_view import FactView, FindingView, FixView, PlaceView, RunView
+from crashcheck.reports.view.evidence.values import EvidenceView
+from crashcheck.reports.view.places import PlaceView
+from crashcheck.reports.view.run_view import FactView, FindingView, FixView, RunView
 
 # Every text is put into rich.text.Text, never into markup: names and output of a program may hold "[red]".
 _FATE_STYLE = {"lost": "bold red", "survived": "bold cyan", "durable": "bold"}
@@ -90,14 +92,15 @@ def _finding(finding: FindingView) -> list[RenderableType]:
     if finding.uncertain:
         body.append(Text(f"uncertain: {finding.uncertain}", "yellow"))
     body.append(_check(finding))
-    if finding.both:
-        body += [*(_place_head(place) for place in finding.places), *_both(finding)]
+    shown = finding.evidence
+    if shown.both:
+        body += [*(_place_head(place) for place in shown.places), *_both(shown)]
     else:
-        for place in finding.places:
+        for place in shown.places:
             body += _place(place)
     body += _fix(finding.fix)
     body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
-    body.append(Text().append("crash    ", "dim").append(finding.crash_point))
+    body.append(Text().append(f"{shown.occasion:<9}", "dim").append(shown.summary))
     body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
     return [head, *(_indent(part) for part in body)]
 
@@ -123,11 +126,11 @@ def _place(place: PlaceView) -> list[Text]:
     return [_place_head(place), *_excerpt([(row.number, row.text, row.hit, "") for row in place.lines])]
 
 
-def _both(finding: FindingView) -> list[Text]:
-    """The lines of both stores, with the fate of each."""
-    roles = {place.tag: place.role for place in finding.places}
+def _both(shown: EvidenceView) -> list[Text]:
+    """The lines of both places, with the fate of each."""
+    roles = {place.tag: place.role for place in shown.places}
     return _excerpt(
-        [(row.number, row.text, bool(row.tags), ", ".join(roles[tag] for tag in row.tags)) for row in finding.both]
+        [(row.number, row.text, bool(row.tags), ", ".join(roles[tag] for tag in row.tags)) for row in shown.both]
     )
 
 

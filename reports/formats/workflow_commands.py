@@ -42,7 +42,7 @@ def render(remarks: Sequence[Remark], suppressed: Sequence[FindingView] = ()) ->
     if suppressed:
         last.append(f"{sentences.plural(len(suppressed), 'suppressed finding')} not annotated:")
         named = [
-            f"{finding.kind_title} at {finding.places[0].where}: {finding.suppressed} ({finding.id})"
+            f"{finding.kind_title} at {finding.place.where}: {finding.suppressed} ({finding.id})"
             for finding in suppressed
         ]
         last += sentences.names(named, MOST_SUPPRESSED, 300)

@@ -11,10 +11,10 @@ from typing import Literal
 
 from crashcheck.change.diff import Diff
 from crashcheck.checker import policy
-from crashcheck.checker.results import LEVELS, RESTORE, Finding, Level, Location, RunResult, ScheduleStep
-from crashcheck.reports.view.failing_behaviour import culprits
+from crashcheck.checker.results import LEVELS, RESTORE, Finding, Level, Location, RunResult
+from crashcheck.reports.view.evidence import renderer_of
+from crashcheck.reports.view.evidence.values import Nearby
 from crashcheck.reports.view.run_view import FindingView, FixView, RunView
-from crashcheck.reports.view.sentences import granule_word
 from crashcheck.reports.view.text import line, shorten
 
 TITLE_CHARS = 200
@@ -68,7 +68,7 @@ def message(finding: FindingView, placement: Placement) -> str:
         rows.append(placement.because)
     if finding.uncertain:
         rows.append(f"Not proved: {finding.uncertain}.")
-    rows += [f"Crash {finding.crash_point}: {finding.outcome}.", *finding.notes]
+    rows += [finding.ending, *finding.notes]
     if finding.fix is not None:
         rows.append(f"Suggested fix: {fix_text(finding.fix)}")
         rows += finding.fix.patch
@@ -123,9 +123,8 @@ def _deletion(finding: Finding, name: Name, diff: Diff) -> Placement | None:
         file = name(edit.file)
         for number in (edit.line, edit.line - 1):
             if number in diff.shown(file):
-                words = (
-                    f"This change does not show the store, {_with_text(finding.location)}; it deletes the line here."
-                )
+                shown = f"the {_noun(finding)}, {_with_text(finding.location)}"
+                words = f"This change does not show {shown}; it deletes the line here."
                 return Placement("schedule", file, number, words)
     return None
 
@@ -151,35 +150,25 @@ def _chain(where: Location, name: Name) -> Iterator[tuple[str, int, int]]:
 def _candidates(finding: Finding, name: Name, diff: Diff) -> Iterator[tuple[bool, int, int, int, str, int, str]]:
     """Lines of the failing behaviour that the diff shows; the least is the best.
 
-    A line that the change touches goes before one that is only shown; a step's own line before that of a caller; the
-    other store before other steps, and then the step that is the nearest to the store in the trace. Steps of
-    earlier operations are of something else, and so is a line of a step or a caller that the diff only shows.
+    A line that the change touches goes before one that is only shown; a step's own line before that of a caller; then
+    what is the nearest to the finding's place. A line of a caller, or of a step, that the diff only shows is of
+    something else.
     """
-    tagged = culprits(finding)
-    store = next((i for i, tag in tagged.items() if tag == "A"), len(finding.schedule) - 1)
-    first = max((i for i in range(min(tagged, default=0)) if finding.schedule[i].what == "mark"), default=0)
-    candidates: list[tuple[Location | None, int, str]] = [(finding.location, 0, "leads to the store")]
-    candidates.append((finding.other, 0, "is the other store"))
-    candidates += [
-        (step.location, abs(i - store), _what(step)) for i, step in enumerate(finding.schedule) if i >= first
-    ]
-    candidates.append((finding.crash_location, len(finding.schedule), "is where the crash is"))
-    for order, (where, distance, what) in enumerate(candidates):
-        if where is None:
-            continue
-        own = where in (finding.location, finding.other, finding.crash_location)
-        for file, number, depth in _chain(where, name):
-            if number in (diff.shown(file) if own and depth == 0 else diff.changed(file)):
-                text = what if depth == 0 or where is finding.location else f"calls what {what}"
-                yield number not in diff.changed(file), depth, distance, order, file, number, text
+    own = Nearby(finding.location, 0, f"leads to the {_noun(finding)}")
+    steps = renderer_of(finding.evidence).nearby(finding, finding.evidence)
+    for order, step in enumerate((own, *steps)):
+        for file, number, depth in _chain(step.location, name):
+            if number in (diff.shown(file) if step.related and depth == 0 else diff.changed(file)):
+                text = step.what if depth == 0 or step.location is finding.location else f"calls what {step.what}"
+                yield number not in diff.changed(file), depth, step.distance, order, file, number, text
 
 
-def _what(step: ScheduleStep) -> str:
-    """ "is the flush `clwb` of its crash schedule"."""
-    shown = line(step.detail.split(" = ")[0], 60).replace("`", "'")
-    return (
-        f"is the {line(step.what, 20)} `{shown}` of its crash schedule" if shown else "is a step of its crash schedule"
-    )
+def _noun(finding: Finding) -> str:
+    return renderer_of(finding.evidence).noun
+
+
+def _there(finding: Finding) -> str:
+    return f"The {_noun(finding)} is at {_with_text(finding.location)}"
 
 
 def _with_text(where: Location) -> str:
@@ -188,21 +177,18 @@ def _with_text(where: Location) -> str:
 
 
 def _elsewhere(finding: Finding, what: str) -> str:
-    return (
-        f"The store is at {_with_text(finding.location)}, which this change does not show; this line {what}, "
-        "the nearest one in the change."
-    )
+    return f"{_there(finding)}, which this change does not show; this line {what}, the nearest one in the change."
 
 
 def _called(finding: Finding, store: tuple[str, int] | None) -> str:
     if store is not None:
         return ""
-    return f"The store is at {_with_text(finding.location)}, outside the repository; this line calls what makes it."
+    return f"{_there(finding)}, outside the repository; this line calls what makes it."
 
 
 def _summary(finding: Finding, home: tuple[str, int] | None, diff: Diff | None = None) -> Placement:
     file, number = home or ("", 0)
-    because = _layout(finding, diff) or _changed(diff)
+    because = _header_changed(finding, diff) or _changed(diff)
     return Placement("summary", file, number, f"The change touches no line of this failure.{because}")
 
 
@@ -215,19 +201,7 @@ def _changed(diff: Diff | None) -> str:
     return f" It changes {', '.join(line(name, 120) for name in names[:_CHANGED_MAX])}{more}."
 
 
-def _layout(finding: Finding, diff: Diff | None) -> str:
-    """Where a header changed: the granules of the two stores, which a new layout of a structure may have parted."""
+def _header_changed(finding: Finding, diff: Diff | None) -> str:
     headers = sorted(path for path in diff.files if path.endswith(_HEADERS)) if diff else []
-    steps = {tag: finding.schedule[at] for at, tag in culprits(finding).items()}
-    if not headers or len(steps) < 2 or finding.other is None:
-        return ""
-    first, second = steps["B"].granule, steps["A"].granule
-    if first < 0 or second < 0 or (steps["A"].file, first) == (steps["B"].file, second):
-        return ""
-    unit = granule_word(finding.model)
-    word = "cache line" if unit == "line" else unit
-    names = [line(place.name, 60).replace("`", "'") or "the store" for place in (finding.other, finding.location)]
-    return (
-        f" It changes {line(headers[0], 120)}, which may have moved a field to another {word}: `{names[0]}` is in "
-        f"{word} {first} and `{names[1]}` in {word} {second}, and only updates of one {word} persist in order."
-    )
+    evidence = finding.evidence
+    return renderer_of(evidence).header_changed(finding, evidence, headers[0]) if headers else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Edit, Finding, Level, Location, RunResult
+from crashcheck.checker.results import Edit, Finding, Level, RunResult
 from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.github.annotations import Name, Remark
@@ -222,7 +222,7 @@ def _suggested(
     fix = finding.fix
     if fix is None or not fix.edits or not fix.verified or fix.after_failing or not fix.before_failing:
         return None
-    recorded = {(at.file, at.line): at.text for at in _places(finding) if at.text}
+    recorded = {(at.file, at.line): at.text for at in finding.places if at.text}
     lines: dict[tuple[str, int], list[Edit]] = {}
     for edit in fix.edits:
         lines.setdefault((edit.file, edit.line), []).append(edit)
@@ -238,11 +238,6 @@ def _suggested(
             return None
         found.append((name(file), number, markup.block(rows, "suggestion")))
     return found
-
-
-def _places(finding: Finding) -> Iterable[Location]:
-    places = (finding.location, finding.other, finding.crash_location, *(step.location for step in finding.schedule))
-    return (place for place in places if place is not None)
 
 
 def _edited(text: str, edits: Sequence[Edit]) -> list[str]:

@@ -41,12 +41,9 @@ def failed(failure: Failure, commit: str) -> str:
 
 
 def _harm(finding: Finding, shown: FindingView) -> str:
-    when = "after a power failure"
-    if "kill -9" in finding.note:
-        when = "after kill -9"
-    place = next((spot.where for spot in shown.places if spot.line), shown.places[0].where)
+    place = next((spot.where for spot in shown.evidence.places if spot.line), shown.place.where)
     broken = line(shown.breaks, HARM_CHARS).replace('"', "'")
-    return f'{when} "{broken}" ({place}){", not proved" if finding.uncertain else ""}'
+    return f'{shown.evidence.after} "{broken}" ({place}){", not proved" if finding.uncertain else ""}'
 
 
 def _fix(finding: Finding) -> str:

@@ -1,64 +1,19 @@
-"""The source lines around the places and steps of a finding, read from the project's folder only."""
+"""The source lines that the steps of a crash schedule come from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from crashcheck.checker.results import Finding, Location, RunResult
+from crashcheck.checker.evidence import CrashSchedule
+from crashcheck.checker.results import Location
 from crashcheck.reports.view.failing_behaviour import ScheduleView
+from crashcheck.reports.view.source_lines import Sources, around
 from crashcheck.reports.view.text import line
 from crashcheck.source import spoken
 
-MAX_FILE_BYTES = 4 * 1024 * 1024
 STEP_CONTEXT_LINES = 1
 LINES_MAX = 60
 FILES_MAX = 4
-Sources = Mapping[str, tuple[str, ...]]
-"""Lines of each source file, by the name that locations give it; joined by "\\n" they are its text."""
-
-
-def places(finding: Finding) -> Iterator[Location]:
-    """The locations of a finding that a report shows with source lines."""
-    steps = (step.location for step in finding.schedule)
-    for place in (finding.location, finding.other, finding.crash_location, *steps):
-        if place is not None:
-            yield place
-
-
-def read_sources(result: RunResult, root: Path) -> Sources:
-    """The files under `root` that findings point to; what cannot be read is left out.
-
-    File names come from debug information, so from the program under test: one that leads out of `root` is not
-    read, or a report could be made to carry any file of this machine.
-    """
-    sources: dict[str, tuple[str, ...]] = {}
-    base = root.resolve()
-    for finding in (*result.findings, *result.uncertain):
-        for name in dict.fromkeys(place.file for place in places(finding)):
-            if name in sources or not name:
-                continue
-            try:
-                path = (base / name).resolve()
-                if not path.is_relative_to(base) or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-                    continue
-                # Only "\n" ends a line for a compiler; str.splitlines also splits at form feeds and other separators.
-                sources[name] = tuple(path.read_bytes().decode("utf-8", "replace").split("\n"))
-            except (OSError, ValueError):  # a name that is no path, a file that may not be read
-                continue
-    return sources
-
-
-def around(sources: Sources, place: Location, context: int) -> tuple[tuple[int, str], ...]:
-    """Numbered lines around `place`; only its own text where the file is missing or has changed since the build."""
-    lines = sources.get(place.file, ())
-    own = lines[place.line - 1] if 0 < place.line <= len(lines) else None
-    if own is None or (place.text and own.strip() != place.text.strip()):
-        return ((place.line, place.text),) if place.text else ()
-    first = max(1, place.line - context)
-    last = min(len(lines) - (lines[-1] == ""), place.line + context)  # after the last "\n" there is no line
-    return tuple((number, lines[number - 1].rstrip("\r")) for number in range(first, last + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +35,24 @@ class StepFile:
     lines: tuple[StepLine, ...]
 
 
-def _visited(finding: Finding, schedule: ScheduleView) -> list[tuple[int, Location]]:
+def _visited(file: str, crash: CrashSchedule, schedule: ScheduleView) -> list[tuple[int, Location]]:
     """The places of the shown steps and of the crash, each with the number of its step."""
     visited: list[tuple[int, Location]] = []
     for at, step in enumerate(schedule.steps):
-        place = finding.schedule[step.number - 1].location
-        both = (place, _from(finding.location.file, place)) if place is not None else ()
+        place = crash.schedule[step.number - 1].location
+        both = (place, _from(file, place)) if place is not None else ()
         visited += [(at, each) for each in both if each and _is_somewhere(each)]
-    if finding.crash_location is not None and finding.crash_location.line:
-        visited.append((len(schedule.steps), finding.crash_location))
+    if crash.crash_location is not None and crash.crash_location.line:
+        visited.append((len(schedule.steps), crash.crash_location))
     return visited
 
 
-def step_sources(finding: Finding, schedule: ScheduleView, sources: Sources) -> tuple[StepFile, ...]:
-    """The lines that the shown steps come from, latest files first to be kept, and the lines around them."""
-    visited = _visited(finding, schedule)
+def step_sources(home: str, crash: CrashSchedule, schedule: ScheduleView, sources: Sources) -> tuple[StepFile, ...]:
+    """The lines that the shown steps come from, latest files first to be kept, and the lines around them.
+
+    `home`: the file of the finding's place.
+    """
+    visited = _visited(home, crash, schedule)
     texts: dict[str, dict[int, str]] = {}
     steps: dict[tuple[str, int], list[int]] = {}
     left = LINES_MAX

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from crashcheck.checker.results import Finding, Frame, GraphEdge, GraphNode, GroupRow, Location, ScheduleStep
+from crashcheck.checker.evidence import CrashSchedule, ScheduleStep
+from crashcheck.checker.results import GraphEdge, GraphNode, GroupRow, Location
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text
+from crashcheck.reports.view.places import same_site, stack_text, where_text
 from crashcheck.reports.view.text import line, valid
-from crashcheck.source import spoken
 
 STEPS_MAX = 80
 LANES_MAX = 14
@@ -108,52 +109,14 @@ class GraphView:
     alt: str
 
 
-def where_text(place: Location | None) -> str:
-    """`hash.c:42`; the file alone where no line is known; empty where nothing is."""
-    if place is None or not place.file:
-        return ""
-    name = line(spoken(place.file), 120)
-    return f"{name}:{place.line}" if place.line else name
-
-
-def stack_text(place: Location, limit: int) -> tuple[str, ...]:
-    """The innermost `limit` callers, and how many more there are.
-
-    Of a place in a library, the last of them is at least the innermost one in the project's own source.
-    """
-    own = place.called_from
-    at = limit if own is None else max(limit, place.stack.index(own) + 1)
-    before, skipped = (limit, 0) if at <= limit else (max(1, limit - 1), at - max(1, limit - 1) - 1)
-    shown = [_frame(frame) for frame in place.stack[:before]]
-    if at > limit and own is not None:
-        shown += [f"… {skipped} more"] if skipped else []
-        shown.append(_frame(own))
-    rest = len(place.stack) - at
-    return (*shown, f"… {rest} more") if rest > 0 else tuple(shown)
-
-
-def _frame(frame: Frame) -> str:
-    return f"{line(frame.function, 60)}  {line(spoken(frame.file), 60)}:{frame.line}"
-
-
-def same_site(one: Location | None, other: Location | None) -> bool:
-    """Whether both are one place of one function, whatever called it."""
-    return (
-        one is not None
-        and other is not None
-        and one.line > 0
-        and (one.file, one.line, one.column, one.function) == (other.file, other.line, other.column, other.function)
-    )
-
-
-def culprits(finding: Finding) -> dict[int, str]:
+def culprits(location: Location, crash: CrashSchedule) -> dict[int, str]:
     """The steps of the culprits: by role, else the last non-durable one at each site, else the last."""
     tags: dict[int, str] = {}
-    for tag, role, place in (("A", "location", finding.location), ("B", "other", finding.other)):
-        left = {i: step for i, step in enumerate(finding.schedule) if i not in tags}
+    for tag, role, place in (("A", "location", location), ("B", "other", crash.other)):
+        left = {i: step for i, step in enumerate(crash.schedule) if i not in tags}
         named = [i for i, step in left.items() if step.role == role]
         found = named or _at_site({i: step for i, step in left.items() if step.state in UPDATES}, place)
-        found = _with_fate(finding, tag, {i: left[i].state for i in found})
+        found = _with_fate(crash, tag, {i: left[i].state for i in found})
         if found:
             tags[found[-1]] = tag
     return tags
@@ -165,21 +128,21 @@ def _at_site(updates: Mapping[int, ScheduleStep | GraphNode], place: Location | 
     return [key for key in at if updates[key].state != "durable"] or at
 
 
-def _with_fate(finding: Finding, tag: str, states: Mapping[int, str]) -> list[int]:
+def _with_fate(crash: CrashSchedule, tag: str, states: Mapping[int, str]) -> list[int]:
     """Of the pieces of a store, which may be lost in part, those with the fate that the finding is about, if any."""
-    fates = ("persisted", "durable") if tag == "A" and finding.other is not None else ("lost", UNREACHED)
+    fates = ("persisted", "durable") if tag == "A" and crash.other is not None else ("lost", UNREACHED)
     return [key for key, state in states.items() if state in fates] or list(states)
 
 
-def _chosen(finding: Finding, tags: dict[int, str], limit: int) -> list[int]:
+def _chosen(crash: CrashSchedule, tags: dict[int, str], limit: int) -> list[int]:
     """The steps worth showing where there are too many: culprits, what was lost or survived, then the latest."""
 
     def weight(index: int) -> tuple[int, int]:
-        step = finding.schedule[index]
+        step = crash.schedule[index]
         rank = 0 if index in tags else 1 if step.state in LOOSE else 3 if step.state == UNREACHED else 2
         return rank, -index
 
-    return sorted(sorted(range(len(finding.schedule)), key=weight)[:limit])
+    return sorted(sorted(range(len(crash.schedule)), key=weight)[:limit])
 
 
 def _label(step: ScheduleStep) -> str:
@@ -189,26 +152,28 @@ def _label(step: ScheduleStep) -> str:
     return line(head or step.what, 40)
 
 
-def _lane_name(finding: Finding, step: ScheduleStep, files: int) -> str:
-    unit = f"{sentences.granule_name(finding.model)} {step.granule}" if step.granule >= 0 else "name and size"
+def _lane_name(model: str, step: ScheduleStep, files: int) -> str:
+    unit = f"{sentences.granule_name(model)} {step.granule}" if step.granule >= 0 else "name and size"
     return f"{unit} · {line(step.file, 60)}" if files > 1 else unit
 
 
-def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> ScheduleView:
+def schedule_view(crash: CrashSchedule, model: str, tags: dict[int, str], limit: int) -> ScheduleView:
     """At most `limit` steps of the schedule; `tags` are the culprits' letters by step."""
-    steps = finding.schedule
-    chosen = _chosen(finding, tags, limit)
+    steps = crash.schedule
+    chosen = _chosen(crash, tags, limit)
     files = len({step.file for step in steps if step.file})
     # Lanes are given to the culprits first, then to what was lost or survived, then as long as there are some.
-    lane_of, labels = _lanes(finding, (*tags, *(i for i in chosen if steps[i].state in LOOSE), *chosen), files)
+    lane_of, labels = _lanes(crash, model, (*tags, *(i for i in chosen if steps[i].state in LOOSE), *chosen), files)
     views: list[StepView] = []
     previous = steps[0].event - 1 if steps else 0
     for i in chosen:
         between = steps[i].event - previous - 1
-        views.append(_step(finding, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files))
+        views.append(
+            _step(steps[i], model, i, tags.get(i, ""), lane_of[i], between if between >= GAP_EVENTS else 0, files)
+        )
         previous = steps[i].event
-    crash = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
-    views = [*_with_durability([steps[i] for i in chosen[:crash]], views[:crash]), *views[crash:]]
+    end = next((at for at, view in enumerate(views) if view.state == UNREACHED), len(views))
+    views = [*_with_durability([steps[i] for i in chosen[:end]], views[:end]), *views[end:]]
     tally = Counter((lane, step.state) for lane, step in zip(lane_of, steps, strict=True))
     lanes = tuple(
         LaneView(label, tally[i, "durable"], tally[i, "persisted"], tally[i, "lost"]) for i, label in enumerate(labels)
@@ -220,23 +185,23 @@ def schedule_view(finding: Finding, tags: dict[int, str], limit: int) -> Schedul
         f"before the crash: {counts['durable']} durable, {counts['persisted']} survived, {counts['lost']} lost."
     )
     threads = len({step.thread for step in steps}) > 1
-    return ScheduleView(lanes, tuple(views[:crash]), tuple(views[crash:]), len(steps), threads, alt)
+    return ScheduleView(lanes, tuple(views[:end]), tuple(views[end:]), len(steps), threads, alt)
 
 
-def _lanes(finding: Finding, preferred: Sequence[int], files: int) -> tuple[list[int], list[str]]:
+def _lanes(crash: CrashSchedule, model: str, preferred: Sequence[int], files: int) -> tuple[list[int], list[str]]:
     """The lane of each step, -1 for all lanes, and the lanes' labels; `preferred`: steps that get a lane first.
 
     Granules beyond LANES_MAX share one more lane.
     """
-    keys = [_lane_key(step) for step in finding.schedule]
+    keys = [_lane_key(step) for step in crash.schedule]
     everywhere = [key for key in dict.fromkeys(keys) if key is not None]
     own = [key for key in dict.fromkeys(keys[i] for i in preferred) if key is not None][:LANES_MAX]
     order = [key for key in everywhere if key in own]
-    names = {key: _lane_name(finding, step, files) for key, step in zip(keys, finding.schedule, strict=True)}
+    names = {key: _lane_name(model, step, files) for key, step in zip(keys, crash.schedule, strict=True)}
     labels = [names[key] for key in order]
     others = len(everywhere) - len(order)
     if others:
-        labels.append(sentences.plural(others, f"other {sentences.granule_word(finding.model)}"))
+        labels.append(sentences.plural(others, f"other {sentences.granule_word(model)}"))
     return [-1 if key is None else order.index(key) if key in own else len(order) for key in keys], labels
 
 
@@ -297,11 +262,10 @@ def _lane_key(step: ScheduleStep) -> tuple[str, int] | None:
     return None
 
 
-def _step(finding: Finding, position: int, tag: str, lane: int, skipped: int, files: int) -> StepView:
-    step = finding.schedule[position]
+def _step(step: ScheduleStep, model: str, position: int, tag: str, lane: int, skipped: int, files: int) -> StepView:
     place = ""
     if step.file:
-        name = _lane_name(finding, step, files)
+        name = _lane_name(model, step, files)
         place = f"{name}, {bytes_text(step.size)} at {step.offset:#x}" if step.size else name
     where = step.location
     return StepView(
@@ -351,24 +315,24 @@ def _edges(kept: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> tuple[EdgeV
     )
 
 
-def graph_view(finding: Finding) -> GraphView | None:
+def graph_view(location: Location, crash: CrashSchedule, model: str) -> GraphView | None:
     """The graph of the finding's updates, the culprits always among them; None where it has none."""
-    if not finding.nodes:
+    if not crash.nodes:
         return None
 
     def rank(index: int) -> tuple[int, int]:
-        node = finding.nodes[index]
-        culprit = same_site(node.location, finding.location) or same_site(node.location, finding.other)
+        node = crash.nodes[index]
+        culprit = same_site(node.location, location) or same_site(node.location, crash.other)
         return (0 if culprit else 1 if node.state in ("persisted", "lost") else 2), index
 
-    kept = [finding.nodes[i] for i in sorted(sorted(range(len(finding.nodes)), key=rank)[:NODES_MAX])]
+    kept = [crash.nodes[i] for i in sorted(sorted(range(len(crash.nodes)), key=rank)[:NODES_MAX])]
     tags: dict[int, str] = {}
-    for tag, place in (("A", finding.location), ("B", finding.other)):
+    for tag, place in (("A", location), ("B", crash.other)):
         at = _at_site({i: node for i, node in enumerate(kept) if i not in tags}, place)
-        found = _with_fate(finding, tag, {i: kept[i].state for i in at})
+        found = _with_fate(crash, tag, {i: kept[i].state for i in at})
         if found:
             tags[found[-1]] = tag
-    return _graph(kept, finding.edges, finding.model, tags, len(finding.nodes), len(finding.nodes))
+    return _graph(kept, crash.edges, model, tags, len(crash.nodes), len(crash.nodes))
 
 
 def _graph(

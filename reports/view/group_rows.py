@@ -14,9 +14,9 @@ from crashcheck.reports.view import sentences
 from crashcheck.reports.view.failing_behaviour import (
     GraphView,
     group_graph,
-    where_text,
 )
 from crashcheck.reports.view.numbers import human
+from crashcheck.reports.view.places import where_text
 from crashcheck.reports.view.text import line
 
 ROWS_MAX = 200

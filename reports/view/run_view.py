@@ -14,36 +14,24 @@ from crashcheck.checker.results import (
     Fix,
     Kind,
     Level,
-    Location,
     RunResult,
     StateCounts,
 )
 from crashcheck.config import FILE_NAME
 from crashcheck.models import family_of
 from crashcheck.reports.view import sentences
-from crashcheck.reports.view.excerpts import Sources, StepFile, around, places, step_sources
-from crashcheck.reports.view.failing_behaviour import (
-    STEPS_MAX,
-    GraphView,
-    ScheduleView,
-    culprits,
-    graph_view,
-    same_site,
-    schedule_view,
-    stack_text,
-    where_text,
-)
+from crashcheck.reports.view.evidence import renderer_of
+from crashcheck.reports.view.evidence.values import Context, EvidenceView
+from crashcheck.reports.view.failing_behaviour import STEPS_MAX
 from crashcheck.reports.view.group_rows import GroupView, group_views, summary
 from crashcheck.reports.view.numbers import human, percent, seconds_text
+from crashcheck.reports.view.places import PlaceView
+from crashcheck.reports.view.source_lines import Sources
 from crashcheck.reports.view.text import block, line, valid
 from crashcheck.source import spoken
 
 STEPS_ALL_FINDINGS = 1000  # schedule steps shown in one report; keeps 100 findings under 1 MiB of HTML
 STEPS_MIN = 8
-STACK_MAX = 8
-CALLS_MAX = 2
-CONTEXT_LINES = 2
-CLOSE_LINES = 10  # between two stores that are shown in one excerpt
 PATCH_LINES = 24
 UNEXERCISED_MAX = 200
 _MOST_PHASES = 20
@@ -62,41 +50,6 @@ class FactView:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
-    """One line of source. `hit` marks the line that the place is at."""
-
-    number: int
-    text: str
-    hit: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceView:
-    """A place in the source with its lines and its callers."""
-
-    tag: str  # "A", "B": the same letter marks it in the pictures; "" elsewhere
-    role: str  # "survived", "lost", "durable", or what the place is
-    where: str  # "hash.c:42"
-    function: str
-    variable: str
-    lines: tuple[SourceLine, ...]
-    stack: tuple[str, ...]
-    calls: tuple[str, ...]  # the same as short as a terminal needs it
-    file: str  # as the finding names it: relative to the project for files inside it, else absolute; unshortened
-    line: int  # 0 if unknown
-    column: int  # 0 if unknown, or if the line has characters of several bytes: compilers count bytes
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedLine:
-    """A line of source, with the letters of the stores that are at it."""
-
-    number: int
-    text: str
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FixView:
     """The suggested fix of a finding. `cost` and `patch` are empty where there is nothing to add."""
 
@@ -111,29 +64,19 @@ class FixView:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One finding as it is shown."""
+    """One finding as it is shown: its head, and its evidence as the renderer of that kind shows it."""
 
     number: int
     id: str
-    file: str  # of the store
+    file: str  # of its place
     level: Level
-    new: bool  # not in the baseline
     suppressed: str  # why the user accepts it, or ""
-    in_diff: bool
     standing: str  # "suppressed", "known", "introduced", "in the base", "not compared", "in the diff", or ""
     why_not: str  # why it does not count, or ""
     kind: str
     kind_title: str
-    kind_sentence: str
     model: str
-    model_sentence: str
-    by_sync: bool
     message: str
-    places: tuple[PlaceView, ...]
-    both: tuple[MarkedLine, ...]  # the lines of both stores in one excerpt, where they are close; else empty
-    crash_point: str
-    crash_place: PlaceView | None
-    story: tuple[str, ...]
     outcome: str
     breaks: str  # the first line that the check printed, or how it ended
     output: tuple[str, ...]
@@ -143,10 +86,18 @@ class FindingView:
     found: str  # "found after 12 states, 0.8 s", or ""
     notes: tuple[str, ...]
     uncertain: str
-    schedule: ScheduleView
-    step_sources: tuple[StepFile, ...]
-    graph: GraphView | None
     fix: FixView | None
+    evidence: EvidenceView
+
+    @property
+    def place(self) -> PlaceView:
+        """Its own place."""
+        return self.evidence.places[0]
+
+    @property
+    def ending(self) -> str:
+        """ "Crash before the fence at hash.c:44: the check exited with status 3."."""
+        return f"{self.evidence.occasion.capitalize()} {self.evidence.summary}: {self.outcome}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +129,17 @@ class RunView:
 
 
 def build_view(result: RunResult, sources: Sources | None = None, config: str = "") -> RunView:
-    """The view of a run; `sources` (see `excerpts.read_sources`) adds the lines around each place.
+    """The view of a run; `sources` (see `source_lines.read_sources`) adds the lines around each place.
 
     `config`: the configuration as a command names it; by default that of the run's folder.
     """
     name = valid(config or os.path.basename(result.config_path))
     options = "" if name == FILE_NAME else f"-c {shlex.quote(line(name, 1000))} "
     shown = len(result.findings) + len(result.uncertain)
-    steps = max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(shown, 1)))
+    context = Context(sources or {}, max(STEPS_MIN, min(STEPS_MAX, STEPS_ALL_FINDINGS // max(shown, 1))))
     discoveries = {each.finding: each for each in result.discoveries}
     views = [
-        _finding(number, found, discoveries.get(found.id), sources or {}, steps, options)
+        _finding(number, found, discoveries.get(found.id), context, options)
         for number, found in enumerate((*result.findings, *result.uncertain), 1)
     ]
     caveats = sentences.caveats(result)
@@ -324,19 +275,10 @@ def _run(result: RunResult) -> tuple[FactView, ...]:
     )
 
 
-def _finding(
-    number: int, finding: Finding, discovery: Discovery | None, sources: Sources, limit: int, options: str
-) -> FindingView:
-    tags = culprits(finding)
-    schedule = schedule_view(finding, tags, limit)
-    output, left_out = block(finding.verdict.output)
-    fates = {step.tag: step.fate for step in (*schedule.steps, *schedule.unreached) if step.tag}
-    places = [_place(finding.location, "A" if "A" in fates else "", fates.get("A", "the store"), sources)]
-    if finding.other is not None:
-        places.append(_place(finding.other, "B" if "B" in fates else "", fates.get("B", "the other store"), sources))
-    crash = finding.crash_location
-    if same_site(crash, finding.location) or same_site(crash, finding.other):
-        crash = None  # its lines are shown already
+def _finding(number: int, finding: Finding, discovery: Discovery | None, context: Context, options: str) -> FindingView:
+    shown = renderer_of(finding.evidence).view(finding, finding.evidence, context)
+    verdict, outcome = finding.evidence.verdict, sentences.outcome(finding.evidence.verdict)
+    output, left_out = block(verdict.output)
     notes = [line(finding.note)] if finding.note else []
     if finding.suppressed:
         notes.append(f"Suppressed: {line(finding.suppressed)}")
@@ -344,35 +286,23 @@ def _finding(
         notes.append("Known: it is in the baseline.")
     if finding.in_diff:
         notes.append("The change touches it.")
-    if finding.depth > 1:
-        notes.append("Needs a second crash, during recovery.")
     return FindingView(
         number=number,
         id=line(finding.id, 80),
         file=line(spoken(finding.location.file), 160),
         level=finding.level,
-        new=finding.new,
         suppressed=line(finding.suppressed),
-        in_diff=finding.in_diff,
         standing=sentences.standing(finding),
         why_not=sentences.why_not(finding),
         kind=finding.kind.value,
         kind_title=sentences.KIND_TITLE[finding.kind],
-        kind_sentence=sentences.kind_sentence(finding),
         model=line(finding.model, 60),
-        model_sentence=sentences.model_sentence(finding.model),
-        by_sync=family_of(finding.model).by_sync,
         message=line(finding.message, 400),
-        places=tuple(places),
-        both=_both(finding, places, sources),
-        crash_point=line(finding.crash_point, 300),
-        crash_place=_place(crash, "", "crash point", sources) if crash is not None else None,
-        story=_story(finding, schedule),
-        outcome=sentences.outcome(finding.verdict),
-        breaks=next((row.strip() for row in output if row.strip()), "") or sentences.outcome(finding.verdict),
+        outcome=outcome,
+        breaks=next((row.strip() for row in output if row.strip()), "") or outcome,
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
-        if left_out or finding.verdict.output_truncated
+        if left_out or verdict.output_truncated
         else "",
         replay=line(finding.replay, 2000)
         if finding.kind is Kind.REOPEN
@@ -381,18 +311,16 @@ def _finding(
         found=f"found after {sentences.plural(discovery.states, 'state')}, {seconds_text(discovery.seconds)}"
         if discovery is not None
         else "",
-        notes=tuple(notes),
+        notes=(*notes, *shown.notes),
         uncertain=line(finding.uncertain),
-        schedule=schedule,
-        step_sources=step_sources(finding, schedule, sources),
-        graph=graph_view(finding),
         fix=_fix(finding),
+        evidence=shown,
     )
 
 
 def _diff(finding: Finding, fix: Fix) -> tuple[str, ...]:
     """The edits as rows of a diff, each after a row that names its line."""
-    known = {(place.file, place.line): place.text for place in places(finding) if place.text}
+    known = {(place.file, place.line): place.text for place in finding.places if place.text}
     rows: list[str] = []
     for edit in fix.edits:
         put = [f"+{text}" for text in edit.text.split("\n")]
@@ -431,67 +359,3 @@ def _fix(finding: Finding) -> FixView | None:
         _diff(finding, fix),
         line(fix.no_edit, 300),
     )
-
-
-def _place(place: Location, tag: str, role: str, sources: Sources) -> PlaceView:
-    lines = tuple(
-        SourceLine(number, line(text.replace("\t", "    "), 200), number == place.line)
-        for number, text in around(sources, place, CONTEXT_LINES)
-    )
-    return PlaceView(
-        tag,
-        role,
-        where_text(place) or "unknown place",
-        line(place.function, 120),
-        line(place.name, 80),
-        lines,
-        stack_text(place, STACK_MAX),
-        stack_text(place, CALLS_MAX),
-        valid(place.file),
-        place.line,
-        place.column if place.text.isascii() else 0,
-    )
-
-
-def _both(finding: Finding, shown: list[PlaceView], sources: Sources) -> tuple[MarkedLine, ...]:
-    """One excerpt for both stores; empty where they are of different functions, far apart, or not to be read."""
-    one, other = finding.location, finding.other
-    if other is None or (one.file, one.function, one.stack) != (other.file, other.function, other.stack):
-        return ()
-    gap = abs(one.line - other.line)
-    if gap > CLOSE_LINES:
-        return ()
-    rows = [dict(around(sources, place, gap + CONTEXT_LINES)) for place in (one, other)]
-    if any(len(each) == 1 for each in rows):
-        return ()
-    first, last = (pick(one.line, other.line) for pick in (min, max))
-    tags = [(place.line, place.tag) for place in shown if place.tag]
-    return tuple(
-        MarkedLine(number, line(text.replace("\t", "    "), 200), tuple(tag for at, tag in tags if at == number))
-        for number, text in sorted({**rows[0], **rows[1]}.items())
-        if first - CONTEXT_LINES <= number <= last + CONTEXT_LINES
-    )
-
-
-def _story(finding: Finding, schedule: ScheduleView) -> tuple[str, ...]:
-    """The failure in three or four sentences, in the order in which it happens."""
-    if finding.kind is Kind.REOPEN:
-        return (
-            f"A crash {line(finding.crash_point, 300)}.",
-            "The rest of the operations then runs in a new process, which prints something else than one undisturbed "
-            "process.",
-        )
-    story = [
-        f"`{step.label or step.what}` is written{' at ' + step.where if step.where else ''}: "
-        f"{sentences.FATE_CLAUSE[step.state]}."
-        for step in schedule.steps
-        if step.tag
-    ]
-    story.append(f"Crash {line(finding.crash_point, 300)}.")
-    story += [
-        f"`{step.label or step.what}`{' at ' + step.where if step.where else ''} is not reached."
-        for step in schedule.unreached
-        if step.tag
-    ]
-    story.append(f"On the crash image, {sentences.outcome(finding.verdict)}.")
-    return tuple(story)

@@ -67,18 +67,6 @@ FATE_CLAUSE = {
 }
 
 
-def kind_sentence(finding: Finding) -> str:
-    """What is wrong, with the names of both stores where they are known."""
-    if finding.kind is Kind.ORDERING and finding.other is not None:
-        first, second = finding.other.name, finding.location.name
-        if all(name and name == line(name, 80) and "`" not in name for name in (first, second)):
-            return (
-                f"Nothing guarantees that `{first}` (stored first) is durable before `{second}`, "
-                "so a crash can keep the second without the first."
-            )
-    return KIND_SENTENCE[finding.kind]
-
-
 def plural(count: int, noun: str, many: str = "") -> str:
     """`1 finding`, `2 findings`, `10^77 states`."""
     return f"{human(count)} {noun if count == 1 else many or noun + 's'}"

@@ -11,7 +11,7 @@ import pytest
 from crashcheck.cli.report import FORMATS, write_reports
 from crashcheck.masking import Mask, inherited_environment
 from crashcheck.reports.formats import json_report
-from support.reports.runs import LEVEL_HASH, run
+from support.reports.runs import LEVEL_HASH, run, with_fields
 
 SECRETS = {
     "DEPLOY_TOKEN": "hunter2-hunter2",
@@ -61,16 +61,18 @@ def test_no_format_of_a_report_holds_a_secret_that_the_check_printed_or_a_source
     (tmp_path / "src").mkdir()
     rows = [f'login("{secret}");'] * 20
     (tmp_path / "src" / "level_hash.c").write_text("\n".join(rows), encoding="utf-8")
-    verdict = replace(LEVEL_HASH.verdict, output=f"connecting with {secret}\n{KEYS[0]}\n")
+    verdict = replace(LEVEL_HASH.evidence.verdict, output=f"connecting with {secret}\n{KEYS[0]}\n")
     place = replace(LEVEL_HASH.location, text=rows[0])
-    result = run(replace(LEVEL_HASH, verdict=verdict, location=place, message=f"{LEVEL_HASH.message} {secret}"))
+    result = run(with_fields(LEVEL_HASH, verdict=verdict, location=place, message=f"{LEVEL_HASH.message} {secret}"))
     for name in FORMATS:
         write_reports(result, tmp_path, [(name, tmp_path / name)])
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert (secret in text, KEYS[0] in text) == (False, False), name
     read = json_report.load((tmp_path / "json").read_text(encoding="utf-8"))
     assert [(one.id, one.replay) for one in read.findings] == [(LEVEL_HASH.id, LEVEL_HASH.replay)]
-    assert [step.state for step in read.findings[0].schedule] == [step.state for step in LEVEL_HASH.schedule]
+    assert [step.state for step in read.findings[0].evidence.schedule] == [
+        step.state for step in LEVEL_HASH.evidence.schedule
+    ]
     assert json.loads((tmp_path / "sarif").read_text())["version"] == "2.1.0"
 
 

@@ -10,8 +10,8 @@ import pytest
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, SourcePosition, UnitFacts
 from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Removal, parse
-from crashcheck.checker.results import ScheduleStep
-from support.reports.runs import LEVEL_HASH, VALID, VALUE, at, step
+from crashcheck.checker.evidence import ScheduleStep
+from support.reports.runs import LEVEL_HASH, VALID, VALUE, at, step, with_fields
 
 HELPER = "src/pm.h"
 DELETED = f"--- a/{HELPER}\n+++ b/{HELPER}\n@@ -3,3 +3,2 @@\n {{\n     flush(at);\n-    fence();\n"
@@ -43,7 +43,7 @@ def changed(diff: str, folder: Path) -> ChangedCode:
 def test_a_finding_is_touched_where_its_flush_is_in_a_function_that_lost_a_line(
     tmp_path: Path, diff: str, steps: tuple[ScheduleStep, ...], touched: bool
 ) -> None:
-    finding = replace(LEVEL_HASH, schedule=steps)
+    finding = with_fields(LEVEL_HASH, schedule=steps)
     assert changed(diff, tmp_path).holds_finding(finding) is touched
 
 

@@ -33,7 +33,7 @@ from crashcheck.checker.policy import (
 from crashcheck.checker.results import HALF_STORE, FailOn, Finding, NotFollowed, RunResult, StopReason
 from crashcheck.config import load
 from crashcheck.errors import CrashcheckError
-from support.reports.runs import ALL, LEVEL_HASH, LMDB, ONE, TRACE, UNCERTAIN, run
+from support.reports.runs import ALL, LEVEL_HASH, LMDB, ONE, TRACE, UNCERTAIN, run, with_fields
 
 HASH = replace(LEVEL_HASH, id="a1", likenesses=("text-1", "name-1"))
 PAGES = replace(LMDB, id="b2", likenesses=("text-2", "name-2"))
@@ -335,16 +335,16 @@ def commented(file: Path) -> Path:
 def test_comments_of_each_source_of_the_repository_are_read(project: Path) -> None:
     source, header = commented(project / "main.c"), commented(project.parent / "lib" / "table.h")
     location, other = commented(project / "lost.c"), commented(project / "kept.c")
-    assert HASH.other is not None
-    finding = replace(
+    assert HASH.evidence.other is not None
+    finding = with_fields(
         HASH,
         location=replace(HASH.location, file=location.name),
-        other=replace(HASH.other, file=other.name),
+        other=replace(HASH.evidence.other, file=other.name),
     )
     alone = replace(UNCERTAIN, location=replace(UNCERTAIN.location, file=commented(project / "alone.c").name))
     config = load(project)
     sources = sources_of(config.folder, program(unit(source, header)))
-    rules = rules_of(config, sources, run(finding, uncertain=(replace(alone, other=None),)))
+    rules = rules_of(config, sources, run(finding, uncertain=(with_fields(alone, other=None),)))
     places = ["../lib/table.h", "alone.c", "kept.c", "lost.c", "main.c"]
     assert [rule.where for rule in rules.suppressions] == [
         "[[suppress]] 1",
@@ -357,7 +357,7 @@ def test_comments_of_each_source_of_the_repository_are_read(project: Path) -> No
 def test_no_file_outside_the_repository_is_read(project: Path, tmp_path: Path) -> None:
     outside = commented(tmp_path / "secret.c")
     (project / "link.c").symlink_to(outside)
-    nowhere = replace(HASH, location=replace(HASH.location, file=""), other=None)
+    nowhere = with_fields(HASH, location=replace(HASH.location, file=""), other=None)
     config = load(project)
     sources = sources_of(config.folder, program(unit(outside, project / "link.c", Path("<built-in>"))))
     rules = rules_of(config, sources, run(nowhere))
@@ -407,19 +407,19 @@ def test_a_rule_that_does_not_fit_is_stale(rule: Suppression) -> None:
 
 
 def test_a_rule_does_not_fit_a_finding_with_one_place_elsewhere() -> None:
-    judged = judge(run(replace(HASH, other=None)), (Suppression("r", "why", file="lib/*"),))
+    judged = judge(run(with_fields(HASH, other=None)), (Suppression("r", "why", file="lib/*"),))
     assert judged.findings[0].suppressed == ""
 
 
 @pytest.mark.parametrize("file", ["src/other.c", ""])
 def test_a_comment_says_nothing_of_the_same_line_elsewhere(file: str) -> None:
     (rule,), _ = in_comments("src/level_hash.c", ("x(); // crashcheck: ignore[*] why",))
-    elsewhere = replace(HASH, location=replace(HASH.location, file=file, line=1), other=None)
+    elsewhere = with_fields(HASH, location=replace(HASH.location, file=file, line=1), other=None)
     assert judge(run(elsewhere), (rule,)).findings == (elsewhere,)
 
 
 def test_a_pattern_does_not_fit_a_finding_that_names_no_file() -> None:
-    nowhere = replace(HASH, location=replace(HASH.location, file=""), other=None)
+    nowhere = with_fields(HASH, location=replace(HASH.location, file=""), other=None)
     assert judge(run(nowhere), (Suppression("r", "why", file="*"),)).findings == (nowhere,)
 
 

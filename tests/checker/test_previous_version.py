@@ -24,8 +24,8 @@ def test_a_report_is_read_with_its_findings() -> None:
         43,
         "bucket.valid[]",
     )
-    assert finding.other is not None
-    assert finding.other.line == 42
+    assert finding.evidence.other is not None
+    assert finding.evidence.other.line == 42
     assert finding.fix is not None
     assert not finding.fix.after_failing
     assert (result.states.executed, result.states.failing) == (121, 20)

@@ -32,6 +32,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.trace_format import Kind as Event
+from support.reports.runs import with_fields
 from support.tracing import TraceBuilder
 
 FILE_BYTES = 4096
@@ -155,7 +156,7 @@ class World:
 
 def without_times(found: SearchResult) -> SearchResult:
     def timeless(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(replace(f, verdict=replace(f.verdict, seconds=0.0)) for f in findings)
+        return tuple(with_fields(f, verdict=replace(f.evidence.verdict, seconds=0.0)) for f in findings)
 
     return replace(
         found,

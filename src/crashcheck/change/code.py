@@ -13,7 +13,8 @@ from pathlib import Path
 from crashcheck.analyzer.behaviours import StaticSite
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.change.diff import Diff
-from crashcheck.checker.results import Finding, Location, RunResult
+from crashcheck.checker.evidence import CrashSchedule
+from crashcheck.checker.results import Evidence, Finding, Location, RunResult
 from crashcheck.source import SourceTree, repository_of
 
 
@@ -66,7 +67,7 @@ class ChangedCode:
         lines were deleted from a function that persists between the stores: a flush or fence that was one of them."""
         if any(self.holds(place.file, place.line, place.function) for place in _places(finding)):
             return True
-        return any((self._name(place.file), place.function) in self._shrunk for place in _persists(finding))
+        return any((self._name(place.file), place.function) in self._shrunk for place in _persists(finding.evidence))
 
     def mark(self, result: RunResult) -> RunResult:
         """`result`, with a mark on each finding that is in the change."""
@@ -78,15 +79,18 @@ class ChangedCode:
 
 
 def _places(finding: Finding) -> Iterator[Location]:
-    for place in (finding.location, finding.other, finding.crash_location):
-        if place is not None:
-            yield place
+    yield from finding.blamed
+    crash = finding.evidence
+    if isinstance(crash, CrashSchedule) and crash.crash_location is not None:
+        yield crash.crash_location
 
 
-def _persists(finding: Finding) -> Iterator[Location]:
+def _persists(crash: Evidence) -> Iterator[Location]:
     """Where the flushes of the lost update's line are, and the fences and syncs, until the other store."""
-    lost_role, kept_role = ("other", "location") if finding.other is not None else ("location", "")
-    steps = finding.schedule
+    if not isinstance(crash, CrashSchedule):
+        return
+    lost_role, kept_role = ("other", "location") if crash.other is not None else ("location", "")
+    steps = crash.schedule
     lost = max((at for at, step in enumerate(steps) if step.role == lost_role), default=len(steps))
     kept = next((at for at, step in enumerate(steps) if at > lost and step.role == kept_role), len(steps))
     for step in steps[lost + 1 : kept]:

@@ -100,8 +100,8 @@ def write_reports(
     """
     from crashcheck.masking import Mask
     from crashcheck.reports.formats.registry import Rendering
-    from crashcheck.reports.view.excerpts import read_sources
     from crashcheck.reports.view.run_view import build_view
+    from crashcheck.reports.view.source_lines import read_sources
     from crashcheck.source import repository_of
 
     mask = Mask(os.environ)

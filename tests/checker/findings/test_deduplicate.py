@@ -156,7 +156,7 @@ def test_a_chain_of_updates_that_belong_together_is_one_section(explore: Explore
 
     found = explore(script, "!0=64", "64=128", snapshot=True, sites=SITES)
     (finding,) = found.findings
-    assert (finding.location.line, finding.other and finding.other.line) == (1, 2)
+    assert (finding.location.line, finding.evidence.other and finding.evidence.other.line) == (1, 2)
 
 
 @pytest.mark.parametrize(("variable", "bugs"), [("node.a", 1), ("", 2)])
@@ -364,7 +364,7 @@ def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() 
 def test_what_is_uncertain_joins_the_proved_bug_that_one_fix_would_fix(explore: Explore) -> None:
     found = explore(lambda t: two_values(t, 0, 128), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
     (finding,) = found.findings
-    assert (finding.location.line, finding.other and finding.other.line) == (3, 1)
+    assert (finding.location.line, finding.evidence.other and finding.evidence.other.line) == (3, 1)
     assert finding.note == (
         "probably for the same reason, not proved: "
         "`root.first` (hash.c:3) can survive a crash without `node.b` (hash.c:2)"

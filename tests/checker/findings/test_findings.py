@@ -14,6 +14,7 @@ from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
+from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.findings.classify import CUT_SHORT, Classifier
 from crashcheck.checker.findings.describe import name_of
@@ -50,11 +51,11 @@ def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: Make
     finding = only(found.findings)
     assert finding.kind is Kind.ORDERING
     assert finding.message == "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
-    assert (finding.location, finding.other) == (VALID, VALUE)
-    assert finding.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
-    assert finding.verdict.output == "64>0 does not hold\n"
+    assert (finding.location, finding.evidence.other) == (VALID, VALUE)
+    assert finding.evidence.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
+    assert finding.evidence.verdict.output == "64>0 does not hold\n"
     assert finding.model == "px86"
-    assert finding.depth == 1
+    assert type(finding.evidence) is CrashSchedule
     assert found.uncertain == ()
     assert found.stop_reason is StopReason.EXHAUSTED
 
@@ -68,17 +69,17 @@ def test_failing_states_are_merged_by_site_and_counted(world: MakeWorld) -> None
 
 def test_the_schedule_shows_the_fate_of_each_update(world: MakeWorld) -> None:
     finding = only(world(put_flag_first, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
-    assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
+    assert [(step.what, step.state, step.detail, step.granule) for step in finding.evidence.schedule] == [
         ("mark", "", "operation 1 begins", -1),
         ("store", "lost", "entry.value = 07 00 00 00 00 00 00 00", 0),
         ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 1),
         ("flush", "", "clwb", 1),
     ]
-    assert [(node.label, node.state, node.granule) for node in finding.nodes] == [
+    assert [(node.label, node.state, node.granule) for node in finding.evidence.nodes] == [
         ("entry.value", "lost", 0),
         ("entry.valid", "persisted", 1),
     ]
-    assert finding.edges == ()
+    assert finding.evidence.edges == ()
 
 
 def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(world: MakeWorld) -> None:
@@ -89,7 +90,7 @@ def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(
         t.store("p", 0, 8, 1)
 
     finding = only(world(append, "0>8192", model="page-cache", sites={1: VALUE, 2: VALID}).explore().findings)
-    assert [(step.what, step.state, step.detail, step.granule) for step in finding.schedule] == [
+    assert [(step.what, step.state, step.detail, step.granule) for step in finding.evidence.schedule] == [
         ("write", "persisted", "size = 8200", -1),
         ("write", "lost", "entry.value = 01 01 01 01 01 01 01 01", 2),
         ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 0),
@@ -149,9 +150,9 @@ def test_a_crash_point_mentions_operations_and_output_only_where_the_run_had_som
         put(t)
 
     quiet = only(world(put, "64>0", name="quiet").explore().findings)
-    assert quiet.crash_point == "before the fence"
+    assert quiet.evidence.crash_point == "before the fence"
     talking = only(world(put_and_print, "64>0", name="talking").explore().findings)
-    assert talking.crash_point == "before the fence; 5 bytes printed"
+    assert talking.evidence.crash_point == "before the fence; 5 bytes printed"
 
 
 def test_a_value_that_is_persisted_first_is_clean(world: MakeWorld) -> None:
@@ -261,8 +262,8 @@ def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: MakeWorld
     finding = only(world(forgotten, "1:0", "2:128", sites={1: place(3, "x", file="f.c")}).explore().findings)
     assert finding.kind is Kind.UNPERSISTED
     assert finding.message == "`x` can be lost after operation 1 was acknowledged (f.c:3)"
-    assert finding.other is None
-    assert finding.crash_point == "before operation 2 begins; 1 operation acknowledged"
+    assert finding.evidence.other is None
+    assert finding.evidence.crash_point == "before operation 2 begins; 1 operation acknowledged"
     assert finding.states == 3
 
 
@@ -334,7 +335,7 @@ def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: MakeWorld
 def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: MakeWorld) -> None:
     finding = only(world(put_flag_first, "!64>0", sites={1: VALUE, 2: VALID}).explore().findings)
     assert finding.kind is Kind.ORDERING
-    assert finding.verdict.signal == 6
+    assert finding.evidence.verdict.signal == 6
 
 
 @pytest.mark.parametrize(
@@ -405,7 +406,7 @@ def test_a_store_that_persists_in_part_is_one_finding(world: MakeWorld, how: str
     assert finding.message.startswith(
         "part of `pair` can survive a crash without the rest (offset 0x10 without offset 0x8), which "
     )
-    assert [(step.what, step.state) for step in finding.schedule if step.what == "store"] == [
+    assert [(step.what, step.state) for step in finding.evidence.schedule if step.what == "store"] == [
         ("store", "lost"),
         ("store", "persisted"),
     ]

@@ -52,7 +52,7 @@ def test_what_fails_with_a_misaligned_store_kept_whole_needs_no_half_of_it(world
     found = world(put_misaligned, "8>64", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
     assert (finding.kind, finding.model, finding.level, finding.note) == (Kind.ORDERING, "px86", "error", "")
-    assert {(step.offset, step.state) for step in finding.schedule if step.what == "store"} == {
+    assert {(step.offset, step.state) for step in finding.evidence.schedule if step.what == "store"} == {
         (64, "lost"),
         (4, "persisted"),
     }
@@ -70,7 +70,7 @@ def test_what_fails_with_a_misaligned_store_lost_whole_needs_no_half_of_it(world
 
     finding = only(world(put, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
     assert (finding.kind, finding.model, finding.level) == (Kind.ORDERING, "px86", "error")
-    assert [step.state for step in finding.schedule if step.what == "store"] == ["lost", "persisted"]
+    assert [step.state for step in finding.evidence.schedule if step.what == "store"] == ["lost", "persisted"]
 
 
 def test_of_two_bugs_at_one_store_only_the_one_that_needs_half_of_it_is_a_note(world: MakeWorld) -> None:

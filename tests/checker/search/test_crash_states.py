@@ -15,6 +15,7 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants import Inferred
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget, Meter, Progress
+from crashcheck.checker.evidence import RecoveryCrash
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.replay import replay
@@ -205,7 +206,7 @@ def shown_again(world: World, finding: Finding, image: Path) -> Verdict:
 def test_a_token_replays_its_finding_and_keeps_its_image(buggy: World, tmp_path: Path) -> None:
     finding = buggy.explore().findings[0]
     verdict = shown_again(buggy, finding, tmp_path / "image")
-    assert (verdict.outcome, verdict.output) == (finding.verdict.outcome, finding.verdict.output)
+    assert (verdict.outcome, verdict.output) == (finding.evidence.verdict.outcome, finding.evidence.verdict.output)
     data = (tmp_path / "image" / "p").read_bytes()
     assert (data[0], data[64]) == (0, 1)
 
@@ -262,7 +263,7 @@ def test_a_crash_of_the_recovery_is_found_at_depth_two(tmp_path: Path, clauses: 
         again = replay(Token.parse(finding.replay), outer.subject, executor, tmp_path / "image", deeper)
     assert len(found.findings) == 1
     assert finding.kind is Kind.RECOVERY_FAILURE
-    assert finding.depth == 2
+    assert isinstance(finding.evidence, RecoveryCrash)
     assert finding.states == len(full)
     assert finding.message == DURING + "`done` can survive a crash without `log` (hash.c:40)"
     assert asked[: len(full)] == [(outer.space.points[state.point].acked, 0) for state in full]

@@ -50,8 +50,8 @@ def explore(world: World, *, jobs: int = 1, budget: Budget | None = None) -> Sea
 
 def test_a_hang_is_one_finding_that_the_whole_limit_has_confirmed(hanging: World) -> None:
     found = explore(hanging)
-    assert [finding.verdict.outcome for finding in found.findings] == [Outcome.TIMEOUT]
-    assert found.findings[0].verdict.seconds >= LONG_S
+    assert [finding.evidence.verdict.outcome for finding in found.findings] == [Outcome.TIMEOUT]
+    assert found.findings[0].evidence.verdict.seconds >= LONG_S
     assert found.findings[0].location.variable == "entry.valid"
     assert found.stop_reason is StopReason.EXHAUSTED
     assert found.states.executed == found.states.feasible
@@ -180,7 +180,11 @@ def test_of_hangs_that_differ_the_first_is_explained_at_once_and_the_others_in_t
         executor.set_timeout(SHORT_S)
         found = world.search(executor)
     assert [finding.location.variable for finding in found.findings] == ["has_a", "has_c", "has_b"]
-    assert [finding.verdict.outcome for finding in found.findings] == [Outcome.TIMEOUT, Outcome.FAIL, Outcome.TIMEOUT]
+    assert [finding.evidence.verdict.outcome for finding in found.findings] == [
+        Outcome.TIMEOUT,
+        Outcome.FAIL,
+        Outcome.TIMEOUT,
+    ]
     assert found.states.executed + found.states.pruned == found.states.feasible
 
 

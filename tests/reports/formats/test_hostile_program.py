@@ -80,7 +80,7 @@ def test_no_report_is_broken_or_tricked(project: Path, environment: dict[str, st
 
     (finding,) = json_report.load(made["json"]).findings
     assert finding.location.file == NAME.decode("utf-8", "replace")
-    assert "pwned" in finding.verdict.output
+    assert "pwned" in finding.evidence.verdict.output
 
     commands, _, quiet = done.stdout.partition("::stop-commands::")
     assert [read(row)[0] for row in commands.splitlines()] == ["error"]

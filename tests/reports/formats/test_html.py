@@ -15,15 +15,15 @@ from crashcheck.reports.formats import html
 from crashcheck.reports.view.run_view import build_view
 from support.browser import Browser
 from support.reports import golden
-from support.reports.runs import CLEAN, FULL, LEVEL_HASH, ONE, SOURCES, hostile, long_names, many
+from support.reports.runs import CLEAN, FULL, LEVEL_HASH, ONE, SOURCES, hostile, long_names, many, with_fields
 
 DRAWN = replace(
     FULL,
     groups=(
         replace(
             FULL.groups[0],
-            nodes=tuple(replace(node, state="") for node in LEVEL_HASH.nodes),
-            edges=LEVEL_HASH.edges,
+            nodes=tuple(replace(node, state="") for node in LEVEL_HASH.evidence.nodes),
+            edges=LEVEL_HASH.evidence.edges,
         ),
         *FULL.groups[1:],
     ),
@@ -120,8 +120,8 @@ def test_two_close_stores_are_one_excerpt_with_both_marks_and_the_fix_beside_it(
         ("9", "A"),
     ]
     (finding,) = ONE.findings
-    assert finding.other is not None
-    apart = replace(ONE, findings=(replace(finding, other=replace(finding.other, function="elsewhere")),))
+    assert finding.evidence.other is not None
+    apart = replace(ONE, findings=(with_fields(finding, other=replace(finding.evidence.other, function="elsewhere")),))
     assert '<div class="place both">' not in html.render(build_view(apart, SOURCES))
 
 

@@ -15,14 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crashcheck.checker.results import Edit, Fix, Note, RunResult
+from crashcheck.checker.evidence import CleanReopen, CrashSchedule, RecoveryCrash
+from crashcheck.checker.results import Edit, Evidence, Fix, Note, RunResult
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
-from support.reports.runs import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run
+from support.reports.runs import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run, with_fields
 
-ROLES = replace(
+ROLES = with_fields(
     LEVEL_HASH,
-    schedule=(*LEVEL_HASH.schedule[:-1], replace(LEVEL_HASH.schedule[-1], role="other")),
+    schedule=(*LEVEL_HASH.evidence.schedule[:-1], replace(LEVEL_HASH.evidence.schedule[-1], role="other")),
     new=False,
     suppressed="known since 2019",
     fix=Fix(
@@ -43,7 +44,7 @@ EVERYTHING = replace(
     findings=(ROLES, *FULL.findings),
     states=replace(SOME, feasible=10**12345 + 7),
     notes=(Note("empty-fence", VALID, 3, 7),),
-    groups=(*FULL.groups, replace(GROUP, nodes=LEVEL_HASH.nodes, edges=LEVEL_HASH.edges)),
+    groups=(*FULL.groups, replace(GROUP, nodes=LEVEL_HASH.evidence.nodes, edges=LEVEL_HASH.evidence.edges)),
 )
 
 
@@ -219,15 +220,15 @@ def test_any_field_replaced_by_anything_is_read_or_refused(
 
 def test_roles_and_policy_survive() -> None:
     (finding,) = json_report.load(json_report.render(run(ROLES))).findings
-    assert (finding.new, finding.suppressed, finding.schedule[-1].role) == (False, "known since 2019", "other")
+    assert (finding.new, finding.suppressed, finding.evidence.schedule[-1].role) == (False, "known since 2019", "other")
 
 
 def test_the_severity_of_a_finding_follows_from_what_it_needs() -> None:
     assert LEVEL_HASH.level == LMDB.level == "error"
-    assert replace(LEVEL_HASH, depth=2).level == "warning"
+    assert with_fields(LEVEL_HASH, depth=2).level == "warning"
     assert replace(LMDB, model="page-cache tear=512").level == "warning"
     assert replace(LMDB, model="page-cache files=posix").level == "warning"
-    assert replace(LEVEL_HASH, depth=2, uncertain="not read again").level == "note"
+    assert with_fields(LEVEL_HASH, depth=2, uncertain="not read again").level == "note"
 
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=8)
@@ -251,6 +252,8 @@ def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
     """Any value of a field's type."""
     if name in WORDS:
         return WORDS[name]
+    if kind is Evidence:
+        return st.one_of(*map(values, (CrashSchedule, RecoveryCrash, CleanReopen)))
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         return st.builds(kind, **{f.name: values(hints[f.name], f.name) for f in dataclasses.fields(kind)})
@@ -268,3 +271,21 @@ def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
 @given(values(RunResult))
 def test_every_field_of_every_value_is_read_back(result: RunResult) -> None:
     assert json_report.load(json_report.render(result)) == result
+
+
+def test_a_report_of_before_other_evidence_than_crashes_keeps_its_reopen_and_its_recovery() -> None:
+    """The file was written by the last crashcheck to which all evidence was a crash schedule."""
+    text = (Path(__file__).parent / "version_2" / "report.json").read_text("utf-8")
+    result = json_report.load(text)
+    reopened, *crashes = result.findings
+    commands = json.loads(text)["findings"][0]["replay"]
+    assert isinstance(reopened.evidence, CleanReopen)
+    assert (reopened.evidence.after, reopened.evidence.commands) == ("operation 2 (put 7)", commands)
+    assert [type(one.evidence) for one in (*crashes, *result.uncertain)] == [CrashSchedule] * 4 + [RecoveryCrash]
+    old, new = json.loads(text), json.loads(json_report.render(result))
+    assert new["findings"][0].pop("evidence") == {
+        "type": "reopen",
+        "after": "operation 2 (put 7)",
+        "commands": commands,
+    }
+    assert new == old

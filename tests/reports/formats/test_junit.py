@@ -12,7 +12,21 @@ from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.reports.formats import junit
 from crashcheck.reports.view.run_view import build_view
 from support.reports import golden
-from support.reports.runs import ALL, CLEAN, FULL, LEVEL_HASH, LMDB, ONE, RECORD, SOURCES, UNCERTAIN, hostile, many, run
+from support.reports.runs import (
+    ALL,
+    CLEAN,
+    FULL,
+    LEVEL_HASH,
+    LMDB,
+    ONE,
+    RECORD,
+    SOURCES,
+    UNCERTAIN,
+    hostile,
+    many,
+    run,
+    with_fields,
+)
 
 
 def parsed(result: RunResult) -> ET.Element:
@@ -83,7 +97,7 @@ def test_hostile_text_leaves_well_formed_xml() -> None:
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_any_characters_leave_well_formed_xml(text: str) -> None:
-    finding = replace(LEVEL_HASH, id=text, message=text, verdict=replace(LEVEL_HASH.verdict, output=text))
+    finding = with_fields(LEVEL_HASH, id=text, message=text, verdict=replace(LEVEL_HASH.evidence.verdict, output=text))
     made = junit.render(build_view(run(replace(finding, location=replace(finding.location, file=text)))))
     assert totals(ET.fromstring(made.encode("utf-8"))) == (2, 1, 0, 0)
 

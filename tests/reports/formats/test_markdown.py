@@ -30,6 +30,7 @@ from support.reports.runs import (
     long_names,
     many,
     run,
+    with_fields,
 )
 
 MADE = {"details", "summary", "span", "p", "code", "pre", "h3", "ul", "li", "strong"}
@@ -187,7 +188,7 @@ TRICKS = [
 def everywhere(trick: str) -> RunResult:
     """A run whose every text is `trick`."""
     place = replace(LEVEL_HASH.location, file=trick, function=trick, variable=trick, text=trick)
-    bad: Finding = replace(
+    bad: Finding = with_fields(
         LEVEL_HASH,
         message=f"`{trick}` at {trick}:9 may persist before {trick}",
         location=place,
@@ -199,8 +200,8 @@ def everywhere(trick: str) -> RunResult:
         id=trick,
         model=trick,
         fix=Fix(trick, trick, (Edit(trick, 1, True, trick),), verified=trick, extra_flushes=1, no_edit=trick),
-        verdict=replace(LEVEL_HASH.verdict, output=f"{trick}\n" * 3),
-        schedule=tuple(replace(step, detail=trick, location=place) for step in LEVEL_HASH.schedule),
+        verdict=replace(LEVEL_HASH.evidence.verdict, output=f"{trick}\n" * 3),
+        schedule=tuple(replace(step, detail=trick, location=place) for step in LEVEL_HASH.evidence.schedule),
     )
     known = replace(bad, uncertain="", suppressed=trick)
     return replace(run(replace(bad, uncertain=""), known, uncertain=(bad,), warnings=(trick,)), strategy=trick)

@@ -33,6 +33,7 @@ from support.reports.runs import (
     long_names,
     many,
     run,
+    with_fields,
 )
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0.json").read_text("utf-8"))
@@ -133,8 +134,8 @@ def test_the_steps_that_the_crash_prevented_are_after_it() -> None:
 
 def test_a_deeper_call_is_nested() -> None:
     deep = replace(VALID, stack=(Frame("inner", "level_hash.c", 20), *VALID.stack))
-    schedule = (*LEVEL_HASH.schedule[:-1], replace(LEVEL_HASH.schedule[-1], location=deep))
-    (flow,) = log(run(replace(LEVEL_HASH, schedule=schedule)))["results"][0]["codeFlows"]
+    schedule = (*LEVEL_HASH.evidence.schedule[:-1], replace(LEVEL_HASH.evidence.schedule[-1], location=deep))
+    (flow,) = log(run(with_fields(LEVEL_HASH, schedule=schedule)))["results"][0]["codeFlows"]
     assert [step.get("nestingLevel") for step in flow["threadFlows"][0]["locations"]][-3:] == [0, 1, None]
 
 
@@ -208,7 +209,7 @@ def test_a_path_is_encoded_and_one_outside_is_absolute() -> None:
 
 def test_a_finding_without_a_place_is_shown_at_the_configuration() -> None:
     nowhere = replace(VALID, file="", line=0, stack=())
-    (result,) = log(run(replace(LEVEL_HASH, location=nowhere, other=None)))["results"]
+    (result,) = log(run(with_fields(LEVEL_HASH, location=nowhere, other=None)))["results"]
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "crashcheck.toml"
 
 

@@ -55,7 +55,7 @@ def test_a_terminal_breaks_between_words_and_indents_what_follows_the_label() ->
     assert rows[at + 1].startswith(" " * 11)
     assert rows[at + 1][11] != " "
     joined = " ".join(row.strip() for row in rows[at : at + 3])
-    assert joined.startswith(f"crash    {view.findings[0].crash_point}")
+    assert joined.startswith(f"crash    {view.findings[0].evidence.summary}")
 
 
 def test_states_that_explored_runs_did_not_decide_are_one_fact_with_the_reasons() -> None:

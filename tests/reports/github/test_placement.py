@@ -7,7 +7,7 @@ from dataclasses import replace
 from crashcheck.change.diff import Diff, FileDiff
 from crashcheck.checker.results import RESTORE, Edit, Fix, Frame
 from crashcheck.reports.github.annotations import place
-from support.reports.runs import KILLED, LEVEL_HASH, RECORD, VALID
+from support.reports.runs import KILLED, LEVEL_HASH, RECORD, VALID, with_fields
 
 FILE = "src/level_hash.c"
 
@@ -76,10 +76,10 @@ def test_a_finding_of_which_the_diff_shows_nothing_is_in_the_summary_only() -> N
 
 def test_no_line_of_an_earlier_operation_is_annotated_nor_a_caller_that_is_only_shown() -> None:
     # Line 90 has a flush of the operation before; line 31 of the workload calls what stores.
-    steps = LEVEL_HASH.schedule
+    steps = LEVEL_HASH.evidence.schedule
     at = next(i for i, step in enumerate(steps) if step.what == "flush")
     older = replace(steps[at], location=replace(VALID, line=90))
-    finding = replace(LEVEL_HASH, schedule=(*steps[:at], older, *steps[at + 1 :]))
+    finding = with_fields(LEVEL_HASH, schedule=(*steps[:at], older, *steps[at + 1 :]))
     assert place(finding, name, diff({FILE: {90}})).spot == "summary"
     assert place(LEVEL_HASH, name, diff({}, {"workload.c": {31}})).spot == "summary"
     assert place(LEVEL_HASH, name, diff({"workload.c": {31}})).spot == "schedule"
@@ -100,7 +100,7 @@ def test_a_store_outside_the_repository_is_annotated_at_the_call_within_it() -> 
     header = replace(
         VALID, file="/usr/include/lib.h", line=3, stack=(Frame("inner", "/usr/lib/x.c", 1), Frame("put", FILE, 5))
     )
-    finding = replace(LEVEL_HASH, location=header, schedule=())
+    finding = with_fields(LEVEL_HASH, location=header, schedule=())
     placed = place(finding, name)
     assert (placed.spot, placed.file, placed.line) == ("store", FILE, 5)
     assert placed.because.startswith("The store is at /usr/include/lib.h:3 (")
@@ -109,7 +109,7 @@ def test_a_store_outside_the_repository_is_annotated_at_the_call_within_it() -> 
 
 def test_a_finding_without_a_line_anywhere_is_in_the_summary_only() -> None:
     nowhere = replace(VALID, file="", line=0, stack=())
-    bare = replace(RECORD, location=nowhere, schedule=())
+    bare = with_fields(RECORD, location=nowhere, schedule=())
     assert place(bare, name).spot == "summary"
     for change in (diff({FILE: {1}}), Diff()):
         placed = place(bare, name, change)

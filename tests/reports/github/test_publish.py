@@ -20,7 +20,7 @@ from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.formats.failure import render as render_failure
 from support.github.fake_github import BOT, HEAD, MALLORY, REPOSITORY, FakeGitHub, Trouble
 from support.reports.runs import ALL as ALL_STATES
-from support.reports.runs import LEVEL_HASH, UNCERTAIN, run
+from support.reports.runs import LEVEL_HASH, UNCERTAIN, run, with_fields
 
 PATCH = """@@ -7,4 +7,4 @@
      entry->key = key;
@@ -352,7 +352,7 @@ def test_a_push_has_no_pull_request_to_comment_on(job: Job, github: FakeGitHub) 
     ("fail_on", "conclusion"), [("none", "neutral"), ("note", "failure"), ("warning", "failure"), ("error", "neutral")]
 )
 def test_the_fail_level_decides_the_conclusion(job: Job, fail_on: str, conclusion: str) -> None:
-    lesser = replace(a_run(1), findings=(replace(LEVEL_HASH, depth=2),))
+    lesser = replace(a_run(1), findings=(with_fields(LEVEL_HASH, depth=2),))
     job.publish(lesser, "--fail-on", fail_on)
     assert f"conclusion={conclusion}\n" in job.outputs.read_text()
 
@@ -404,8 +404,8 @@ HOSTILE = """
 
 def test_nothing_from_the_program_acts_as_a_command_or_as_markup(job: Job, github: FakeGitHub) -> None:
     place = replace(LEVEL_HASH.location, function=HOSTILE, variable=HOSTILE, text=HOSTILE)
-    verdict = replace(LEVEL_HASH.verdict, output=HOSTILE * 3)
-    hostile = replace(LEVEL_HASH, message=HOSTILE, location=place, crash_point=HOSTILE, verdict=verdict)
+    verdict = replace(LEVEL_HASH.evidence.verdict, output=HOSTILE * 3)
+    hostile = with_fields(LEVEL_HASH, message=HOSTILE, location=place, crash_point=HOSTILE, verdict=verdict)
     dangerous = replace(a_run(1), findings=(hostile,), config_path=f"{HOSTILE}.toml")
     printed = job.publish(dangerous, "--comment", "--check-run", "always")
     assert [row[:8] for row in printed.split("\n") if row.startswith(("::", "##"))] == ["::error "]

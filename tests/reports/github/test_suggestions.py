@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from crashcheck.checker.results import Edit, Finding, Fix
 from crashcheck.reports.github.comment import Job, ReviewComment, marker, suggestions
-from support.reports.runs import LEVEL_HASH, run
+from support.reports.runs import LEVEL_HASH, run, with_fields
 
 MARK = marker(Job("crashcheck.toml", "px86"))
 FILE = "src/level_hash.c"
@@ -50,7 +50,7 @@ def test_findings_with_the_same_edit_share_a_comment() -> None:
 def test_a_suggestion_is_known_again_by_its_findings_and_its_text_wherever_its_line_is() -> None:
     (here,) = suggested(fixed(FENCE))
     there = {FILE: {11: TEXTS[FILE][9]}}
-    lower = replace(LEVEL_HASH, location=replace(LEVEL_HASH.location, line=11), schedule=())
+    lower = with_fields(LEVEL_HASH, location=replace(LEVEL_HASH.location, line=11), schedule=())
     (moved,) = suggested(replace(lower, fix=fixed(replace(FENCE, line=11)).fix), texts=there)
     assert (here.line, moved.line) == (9, 11)
     assert here.says == moved.says

@@ -16,7 +16,7 @@ from crashcheck.reports.github import sections
 from reports.github.test_client import in_turns
 from reports.github.test_publish import HOSTILE, PATCH, Job
 from support.github.fake_github import BOT, MALLORY, REPOSITORY, FakeGitHub, Trouble
-from support.reports.runs import ALL, LEVEL_HASH, UNCERTAIN, run
+from support.reports.runs import ALL, LEVEL_HASH, UNCERTAIN, run, with_fields
 
 HOSTILE_RED = r'Fails: after a power failure "::error::gotcha" (src/level\_hash.c:9)'
 KEY = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -85,8 +85,8 @@ def troubled(pull: PullRequest, trouble: Trouble, result: RunResult) -> None:
 
 
 def hostile(pull: PullRequest) -> None:
-    verdict = replace(LEVEL_HASH.verdict, output=HOSTILE * 3)
-    pull.publish(red(replace(LEVEL_HASH, message=HOSTILE, verdict=verdict)))
+    verdict = replace(LEVEL_HASH.evidence.verdict, output=HOSTILE * 3)
+    pull.publish(red(with_fields(LEVEL_HASH, message=HOSTILE, verdict=verdict)))
 
 
 def imitated(pull: PullRequest) -> None:
@@ -174,7 +174,7 @@ def interleaved(pull: PullRequest, at: int) -> None:
 def many(pull: PullRequest) -> None:
     name = "`" + "n" * 380 + "`"
     found = [replace(LEVEL_HASH, id=f"ORD-{n:08x}", message=f"{name} {n}") for n in range(180)]
-    pull.publish(red(replace(LEVEL_HASH, id="ORD-late", depth=2), *found))
+    pull.publish(red(with_fields(LEVEL_HASH, id="ORD-late", depth=2), *found))
     body = pull.github.comments[0]["body"]
     assert body.count("\n| ") > 20
     assert "most severe of 181 findings" in body
@@ -244,7 +244,7 @@ PUSHES: tuple[tuple[str, Act, str], ...] = (
     ),
     (
         "below the level that fails",
-        lambda p: p.publish(red(replace(LEVEL_HASH, depth=2)), "--fail-on", "error"),
+        lambda p: p.publish(red(with_fields(LEVEL_HASH, depth=2)), "--fail-on", "error"),
         f"{RED.replace('Fails', 'Passes, though')}; no tested fix; COMMIT, 412 of 412 states",
     ),
     (

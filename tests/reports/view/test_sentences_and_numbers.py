@@ -10,6 +10,7 @@ import pytest
 from crashcheck.checker.results import TO_SETTLE, Base, StateCounts, StopReason
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
+from crashcheck.reports.view.run_view import build_view
 from crashcheck.reports.view.text import block, line, shorten
 from support.reports.runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, UNCERTAIN, run
 
@@ -118,12 +119,12 @@ def test_a_search_that_tested_few_site_signatures_has_no_verdict_and_names_their
 
 
 def test_a_missing_order_names_both_stores() -> None:
-    assert sentences.kind_sentence(LEVEL_HASH) == (
+    assert build_view(run(LEVEL_HASH)).findings[0].evidence.sentence == (
         "Nothing guarantees that `entry.value` (stored first) is durable before `token.valid`, "
         "so a crash can keep the second without the first."
     )
     unknown = replace(LEVEL_HASH, location=replace(LEVEL_HASH.location, variable="a`b"))
-    assert sentences.kind_sentence(unknown) == sentences.KIND_SENTENCE[LEVEL_HASH.kind]
+    assert build_view(run(unknown)).findings[0].evidence.sentence == sentences.KIND_SENTENCE[LEVEL_HASH.kind]
 
 
 def test_no_findings_names_how_little_was_checked() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash, ScheduleStep
 from crashcheck.checker.results import (
     Discovery,
     Edit,
@@ -20,7 +21,6 @@ from crashcheck.checker.results import (
     Outcome,
     Phase,
     RunResult,
-    ScheduleStep,
     StateCounts,
     StopReason,
     TraceSummary,
@@ -96,6 +96,14 @@ def step(
     )
 
 
+def with_fields(finding: Finding, **changes: object) -> Finding:
+    """A finding with other fields of its head, or of its evidence; `depth` 2: found by crashing the recovery."""
+    kind = RecoveryCrash if changes.pop("depth", 1) == 2 else type(finding.evidence)
+    of_evidence = {one.name: getattr(finding.evidence, one.name) for one in fields(finding.evidence)}
+    of_evidence |= {name: changes.pop(name) for name in tuple(changes) if name in of_evidence}
+    return replace(finding, evidence=kind(**of_evidence), **changes)
+
+
 KEY, VALUE, VALID = at(7, "entry.key"), at(8, "entry.value"), at(9, "token.valid")
 FAIL = Verdict(
     Outcome.FAIL,
@@ -112,41 +120,45 @@ LEVEL_HASH = Finding(
     model="px86",
     message="`token.valid` at src/level_hash.c:9 may persist before `entry.value` at src/level_hash.c:8",
     location=VALID,
-    other=VALUE,
-    crash_point="before the fence at src/level_hash.c:12, in operation 3; 2 operations acknowledged",
-    crash_location=at(12),
-    verdict=FAIL,
-    schedule=(
-        step(201, "mark", "", "operation 2 begins"),
-        step(202, "store", "durable", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY, durable_from=208),
-        step(203, "store", "durable", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE, durable_from=208),
-        step(204, "store", "durable", "token.valid = 01", 40, 2564, 1, VALID, durable_from=208),
-        step(205, "flush", "", "clwb", 41, 2640, 64, at(10)),
-        step(206, "flush", "", "clwb", 40, 2564, 64, at(11)),
-        step(207, "fence", "", "sfence", location=at(12)),
-        step(208, "mark", "", "operation 2 ends"),
-        step(209, "mark", "", "operation 3 begins"),
-        step(210, "store", "lost", "entry.key = 2a 00 00 00 00 00 00 00", 42, 2688, 8, KEY),
-        step(211, "store", "lost", "entry.value = 2a 2a 00 00 00 00 00 00", 42, 2696, 8, VALUE),
-        step(212, "store", "persisted", "token.valid = 01", 40, 2565, 1, VALID),
-        step(213, "flush", "", "clwb", 42, 2688, 64, at(10)),
-        step(214, "flush", "", "clwb", 40, 2565, 64, at(11)),
-    ),
-    nodes=(
-        GraphNode(31, "entry.key", "durable", 41, KEY),
-        GraphNode(32, "entry.value", "durable", 41, VALUE),
-        GraphNode(33, "token.valid", "durable", 40, VALID),
-        GraphNode(34, "entry.key", "lost", 42, KEY),
-        GraphNode(35, "entry.value", "lost", 42, VALUE),
-        GraphNode(36, "token.valid", "persisted", 40, VALID),
-    ),
-    edges=(
-        GraphEdge(31, 32, "same line"),
-        GraphEdge(32, 34, "flush and fence"),
-        GraphEdge(33, 34, "flush and fence"),
-        GraphEdge(34, 35, "same line"),
-        GraphEdge(33, 36, "same line"),
-        GraphEdge(32, 36, "flush and fence"),
+    evidence=CrashSchedule(
+        verdict=FAIL,
+        other=VALUE,
+        crash_point="before the fence at src/level_hash.c:12, in operation 3; 2 operations acknowledged",
+        crash_location=at(12),
+        schedule=(
+            step(201, "mark", "", "operation 2 begins"),
+            step(202, "store", "durable", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY, durable_from=208),
+            step(
+                203, "store", "durable", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE, durable_from=208
+            ),
+            step(204, "store", "durable", "token.valid = 01", 40, 2564, 1, VALID, durable_from=208),
+            step(205, "flush", "", "clwb", 41, 2640, 64, at(10)),
+            step(206, "flush", "", "clwb", 40, 2564, 64, at(11)),
+            step(207, "fence", "", "sfence", location=at(12)),
+            step(208, "mark", "", "operation 2 ends"),
+            step(209, "mark", "", "operation 3 begins"),
+            step(210, "store", "lost", "entry.key = 2a 00 00 00 00 00 00 00", 42, 2688, 8, KEY),
+            step(211, "store", "lost", "entry.value = 2a 2a 00 00 00 00 00 00", 42, 2696, 8, VALUE),
+            step(212, "store", "persisted", "token.valid = 01", 40, 2565, 1, VALID),
+            step(213, "flush", "", "clwb", 42, 2688, 64, at(10)),
+            step(214, "flush", "", "clwb", 40, 2565, 64, at(11)),
+        ),
+        nodes=(
+            GraphNode(31, "entry.key", "durable", 41, KEY),
+            GraphNode(32, "entry.value", "durable", 41, VALUE),
+            GraphNode(33, "token.valid", "durable", 40, VALID),
+            GraphNode(34, "entry.key", "lost", 42, KEY),
+            GraphNode(35, "entry.value", "lost", 42, VALUE),
+            GraphNode(36, "token.valid", "persisted", 40, VALID),
+        ),
+        edges=(
+            GraphEdge(31, 32, "same line"),
+            GraphEdge(32, 34, "flush and fence"),
+            GraphEdge(33, 34, "flush and fence"),
+            GraphEdge(34, 35, "same line"),
+            GraphEdge(33, 36, "same line"),
+            GraphEdge(32, 36, "flush and fence"),
+        ),
     ),
     replay="cc1-aaaacmjrf2hqyq3wo5sgk3tfmq",
     states=6,
@@ -176,37 +188,44 @@ LMDB = Finding(
     model="page-cache",
     message="`MDB_meta.mm_txnid` at mdb.c:3911 may persist before `MDB_page.mp_lower` at mdb.c:3540",
     location=_META,
-    other=_PAGE,
-    crash_point="after the update at mdb.c:3911, in operation 17; 17 operations acknowledged",
-    crash_location=None,
-    verdict=Verdict(
-        Outcome.SIGNAL, None, 6, "mdb.c:2120: Assertion 'IS_LEAF(mp)' failed in mdb_page_search_root()\n", False, 0.011
-    ),
-    schedule=(
-        step(5001, "sync", "", "fdatasync", file="data.mdb"),
-        step(5010, "store", "lost", "MDB_page.mp_lower = 5a 00", 7, 28684, 2, _PAGE, file="data.mdb"),
-        step(5011, "write", "lost", "4,096 bytes", 8, 32768, 4096, _PAGE, file="data.mdb"),
-        step(5012, "truncate", "persisted", "size = 65536", -1, 65536, 0, file="data.mdb"),
-        step(
-            5020,
-            "store",
-            "persisted",
-            "MDB_meta.mm_txnid = 11 00 00 00 00 00 00 00",
-            1,
-            4232,
-            8,
-            _META,
-            thread=2,
-            file="data.mdb",
+    evidence=CrashSchedule(
+        verdict=Verdict(
+            Outcome.SIGNAL,
+            None,
+            6,
+            "mdb.c:2120: Assertion 'IS_LEAF(mp)' failed in mdb_page_search_root()\n",
+            False,
+            0.011,
         ),
-        step(5021, "output", "", "17 lines printed", thread=2),
+        other=_PAGE,
+        crash_point="after the update at mdb.c:3911, in operation 17; 17 operations acknowledged",
+        crash_location=None,
+        schedule=(
+            step(5001, "sync", "", "fdatasync", file="data.mdb"),
+            step(5010, "store", "lost", "MDB_page.mp_lower = 5a 00", 7, 28684, 2, _PAGE, file="data.mdb"),
+            step(5011, "write", "lost", "4,096 bytes", 8, 32768, 4096, _PAGE, file="data.mdb"),
+            step(5012, "truncate", "persisted", "size = 65536", -1, 65536, 0, file="data.mdb"),
+            step(
+                5020,
+                "store",
+                "persisted",
+                "MDB_meta.mm_txnid = 11 00 00 00 00 00 00 00",
+                1,
+                4232,
+                8,
+                _META,
+                thread=2,
+                file="data.mdb",
+            ),
+            step(5021, "output", "", "17 lines printed", thread=2),
+        ),
+        nodes=(
+            GraphNode(1, "MDB_page.mp_lower", "lost", 7, _PAGE),
+            GraphNode(2, "MDB_page.mp_lower", "lost", 8, _PAGE),
+            GraphNode(3, "MDB_meta.mm_txnid", "persisted", 1, _META),
+        ),
+        edges=(),
     ),
-    nodes=(
-        GraphNode(1, "MDB_page.mp_lower", "lost", 7, _PAGE),
-        GraphNode(2, "MDB_page.mp_lower", "lost", 8, _PAGE),
-        GraphNode(3, "MDB_meta.mm_txnid", "persisted", 1, _META),
-    ),
-    edges=(),
     replay="cc1-aibacmjrgm4dsnzxgezdgnbv",
     states=214,
     note="Holds with MDB_NOSYNC only.",
@@ -222,22 +241,24 @@ RECORD = Finding(
     model="px86",
     message="`record.len` at src/journal.c:77 may be lost after operation 5 was acknowledged",
     location=_RECORD,
-    other=None,
-    crash_point="after operation 5 ends; 5 operations acknowledged",
-    crash_location=None,
-    verdict=Verdict(Outcome.TIMEOUT, None, None, "", False, 10.0),
-    schedule=(
-        step(88, "mark", "", "operation 5 begins", file="journal"),
-        step(89, "store", "lost", "record.len = 20 00 00 00", 3, 196, 4, _RECORD, file="journal"),
-        step(90, "mark", "", "operation 5 ends", file="journal"),
+    evidence=CrashSchedule(
+        verdict=Verdict(Outcome.TIMEOUT, None, None, "", False, 10.0),
+        other=None,
+        crash_point="after operation 5 ends; 5 operations acknowledged",
+        crash_location=None,
+        schedule=(
+            step(88, "mark", "", "operation 5 begins", file="journal"),
+            step(89, "store", "lost", "record.len = 20 00 00 00", 3, 196, 4, _RECORD, file="journal"),
+            step(90, "mark", "", "operation 5 ends", file="journal"),
+        ),
+        nodes=(),
+        edges=(),
     ),
-    nodes=(),
-    edges=(),
     replay="cc1-aaaacmjrgezdgnbvgy3tqoi",
     states=1,
 )
 
-UNCERTAIN = replace(
+UNCERTAIN = with_fields(
     RECORD,
     id="REC-5510aa01",
     kind=Kind.RECOVERY_FAILURE,
@@ -255,17 +276,19 @@ KILLED = Finding(
     message="a crash after `entry.key` at src/level_hash.c:7 and before `entry.value` at src/level_hash.c:8 leaves an "
     "inconsistent image",
     location=KEY,
-    other=VALUE,
-    crash_point="before the store at src/level_hash.c:8, in operation 1; 0 operations acknowledged",
-    crash_location=VALUE,
-    verdict=FAIL,
-    schedule=(
-        step(4, "mark", "", "operation 1 begins"),
-        step(31, "store", "persisted", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY),
-        step(32, "store", "unreached", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE),
+    evidence=CrashSchedule(
+        verdict=FAIL,
+        other=VALUE,
+        crash_point="before the store at src/level_hash.c:8, in operation 1; 0 operations acknowledged",
+        crash_location=VALUE,
+        schedule=(
+            step(4, "mark", "", "operation 1 begins"),
+            step(31, "store", "persisted", "entry.key = 29 00 00 00 00 00 00 00", 41, 2640, 8, KEY),
+            step(32, "store", "unreached", "entry.value = 29 29 00 00 00 00 00 00", 41, 2648, 8, VALUE),
+        ),
+        nodes=(GraphNode(1, "entry.key", "persisted", 41, KEY), GraphNode(2, "entry.value", "unreached", 41, VALUE)),
+        edges=(GraphEdge(1, 2, "same line"),),
     ),
-    nodes=(GraphNode(1, "entry.key", "persisted", 41, KEY), GraphNode(2, "entry.value", "unreached", 41, VALUE)),
-    edges=(GraphEdge(1, 2, "same line"),),
     replay="cc1-abqxa2dfmq",
     states=1,
     note="no reordering needed: `kill -9` shows it",
@@ -393,7 +416,7 @@ NASTY = "</script><script>alert(1)</script>[bold red]::error::\x1b[31m\x1b]0;pwn
 def hostile() -> RunResult:
     """Every text that comes from the program under test is as bad as it can be."""
     place = Location(NASTY + ".c", 3, 1, NASTY * 3, NASTY, (Frame(NASTY, NASTY, 1),) * 100, NASTY + "x" * 10_000_000)
-    bad = replace(
+    bad = with_fields(
         LEVEL_HASH,
         id=NASTY,
         model=NASTY,
@@ -407,10 +430,10 @@ def hostile() -> RunResult:
         fix=Fix(NASTY, NASTY, (Edit(NASTY, 3, True, NASTY * 5), Edit(NASTY, 3, True, NASTY, NASTY)), verified=NASTY),
         verdict=replace(FAIL, output=(NASTY + "y" * 10_000_000) * 2),
         schedule=tuple(
-            replace(s, detail=NASTY, file=NASTY if s.file else "", location=place) for s in LEVEL_HASH.schedule
+            replace(s, detail=NASTY, file=NASTY if s.file else "", location=place) for s in LEVEL_HASH.evidence.schedule
         ),
-        nodes=tuple(replace(n, label=NASTY, location=place) for n in LEVEL_HASH.nodes),
-        edges=tuple(replace(e, reason=NASTY) for e in LEVEL_HASH.edges),
+        nodes=tuple(replace(n, label=NASTY, location=place) for n in LEVEL_HASH.evidence.nodes),
+        edges=tuple(replace(e, reason=NASTY) for e in LEVEL_HASH.evidence.edges),
     )
     return replace(
         run(
@@ -435,9 +458,9 @@ def many(count: int, steps: int = 60) -> RunResult:
         step(i, "store", "durable", f"log.entries[{i}] = {i % 256:02x}", i % 9, (i % 9) * 64, 8, KEY)
         for i in range(steps)
     )
-    schedule = head + tuple(replace(s, event=s.event + steps, durable_from=-1) for s in LEVEL_HASH.schedule)
+    schedule = head + tuple(replace(s, event=s.event + steps, durable_from=-1) for s in LEVEL_HASH.evidence.schedule)
     return run(
-        *(replace(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=schedule) for i in range(count)),
+        *(with_fields(LEVEL_HASH, id=f"ORD-{i:08x}", schedule=schedule) for i in range(count)),
         states=replace(SOME, failing=count),
     )
 
@@ -447,7 +470,7 @@ def long_names(count: int) -> RunResult:
     function = "std::enable_if_t<is_persistent<Value>>::" * 3 + "BTree<std::basic_string<char>, Value, 64>::split_child"
     frames = tuple(Frame(function, "include/storage/btree/internal/node_split.hpp", 100 + i) for i in range(12))
     place = replace(VALID, function=function, stack=frames, file=frames[0].file, text="node->children[index] = fresh;")
-    finding = replace(many(1).findings[0], location=place, other=replace(place, line=8))
-    schedule = tuple(replace(s, location=replace(place, line=s.event % 50 + 1)) for s in finding.schedule[:-4])
-    last = tuple(replace(s, location=place) for s in finding.schedule[-4:])
-    return run(*(replace(finding, id=f"ORD-{i:08x}", schedule=schedule + last) for i in range(count)))
+    finding = with_fields(many(1).findings[0], location=place, other=replace(place, line=8))
+    schedule = tuple(replace(s, location=replace(place, line=s.event % 50 + 1)) for s in finding.evidence.schedule[:-4])
+    last = tuple(replace(s, location=place) for s in finding.evidence.schedule[-4:])
+    return run(*(with_fields(finding, id=f"ORD-{i:08x}", schedule=schedule + last) for i in range(count)))

@@ -28,7 +28,7 @@ def generated() -> str:
     described = published()
     _, parts = msgspec.json.schema_components([Document])
     del parts["Verdict"]["properties"]["signs"]  # of use during the search only
-    parts["Finding"]["properties"]["level"] = {"enum": ["error", "warning", "note"]}  # derived
+    parts["FindingRow"]["properties"]["level"] = {"enum": ["error", "warning", "note"]}  # derived
     small = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
     unbounded = [
         ("StateCounts", "feasible"),
@@ -44,9 +44,10 @@ def generated() -> str:
     top = parts.pop("Document")
     _describe(top, described)
     for name, part in parts.items():
-        _describe(part, described["$defs"].get(name, {}))
+        _describe(part, described["$defs"].get("Finding" if name == "FindingRow" else name, {}))
     head = {name: described[name] for name in ("$schema", "$id", "title")}
-    return json.dumps({**head, **{k: v for k, v in top.items() if k != "title"}, "$defs": parts}, indent=2) + "\n"
+    text = json.dumps({**head, **{k: v for k, v in top.items() if k != "title"}, "$defs": parts}, indent=2) + "\n"
+    return text.replace("FindingRow", "Finding")  # its name since version 1
 
 
 def _describe(part: dict[str, Any], described: dict[str, Any]) -> None:
