@@ -1,4 +1,8 @@
-"""The replay token: a crash state as a short string that shows which trace and model it belongs to."""
+"""The replay token: what shows a finding again, as a short string that belongs to one recording.
+
+Its tag says what it is of: `crash:` a crash state under a model, `recovery:` the same and a crash of the check that
+recovers from it, `reopen:` a clean reopen after an operation. Tokens of earlier versions begin with `cc1-`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,9 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.models import FAMILIES
 from crashcheck.runtime.trace_format import INLINE_BYTES, Kind, Recorder
 
-PREFIX = "cc1-"
+FORMER = "cc1-"  # both `crash:` and `recovery:`
+_TAGS = ("crash", "recovery")  # by the number of levels
+_REOPEN = "reopen"
 DIGEST_BYTES = 8
 _MODELS = tuple(FAMILIES)  # in the order in which they came: a token holds the place
 _FILES = ("ext4", "posix")
@@ -95,37 +101,73 @@ class Token:
                 _put(body, low - last)
                 _put(body, length)
                 last = low + length
-        body += zlib.crc32(body).to_bytes(4, "big")
-        return PREFIX + base64.b32encode(body).decode().rstrip("=").lower()
+        return _tagged(_TAGS[len(self.levels) - 1], body)
 
     @staticmethod
     def parse(text: str) -> Token:
-        """Raises CrashcheckError token-malformed where this is no token, or not all of one."""
-        text = text.strip()
-        if not text.startswith(PREFIX):
-            raise _malformed(text, f"it does not begin with {PREFIX}")
-        letters = text[len(PREFIX) :].upper()
-        try:
-            body = base64.b32decode(letters + "=" * (-len(letters) % 8))
-        except ValueError:  # of which binascii.Error is one; a character that is not ASCII raises another
-            raise _malformed(text, "it holds a character that no token has, or lacks some") from None
-        if len(body) < 5 or zlib.crc32(body[:-4]).to_bytes(4, "big") != body[-4:]:
-            raise _malformed(text, "its checksum does not fit: a character is wrong or missing")
-        try:
-            return _parse(_Reader(body[:-4]))
-        except (IndexError, ValueError):
-            raise _malformed(text, "it was made by another version of crashcheck") from None
+        """Raises CrashcheckError token-malformed where this is no token of a crash state, or not all of one."""
+        token = parse(text)
+        if isinstance(token, ReopenToken):
+            raise _malformed(text.strip(), "it reopens without a crash", "crash state")
+        return token
 
     def for_trace(self, trace: Trace) -> CrashState:
         """The first level's state; CrashcheckError token-other-trace where it belongs to another recording."""
-        own = digest(trace)
-        if self.levels[0].digest != own:
-            raise CrashcheckError(
-                "token-other-trace",
-                f"the token belongs to trace {self.levels[0].digest.hex()}, but {trace.path} is trace {own.hex()}",
-                "The program or its workload has changed since: run `crashcheck run` again and use its token.",
-            )
+        must_be_of(trace, self.levels[0].digest)
         return self.levels[0].state
+
+
+@dataclass(frozen=True, slots=True)
+class ReopenToken:
+    """A clean close and reopen of the driver after one of the operations of a recording."""
+
+    digest: bytes
+    ordinal: int
+
+    def __str__(self) -> str:
+        body = bytearray(self.digest)
+        _put(body, self.ordinal)
+        return _tagged(_REOPEN, body)
+
+
+def parse(text: str) -> Token | ReopenToken:
+    """The token of any kind. Raises CrashcheckError token-malformed where this is none, or not all of one."""
+    text = text.strip()
+    former = text.startswith(FORMER)
+    tag, colon, letters = ("", "", text[len(FORMER) :]) if former else text.partition(":")
+    if not former and (not colon or tag not in (*_TAGS, _REOPEN)):
+        raise _malformed(text, f"it does not begin with {', '.join(f'{each}:' for each in _TAGS)} or {_REOPEN}:")
+    try:
+        body = base64.b32decode(letters.upper() + "=" * (-len(letters) % 8))
+    except ValueError:  # of which binascii.Error is one; a character that is not ASCII raises another
+        raise _malformed(text, "it holds a character that no token has, or lacks some") from None
+    if len(body) < 5 or _checksum(tag, body[:-4]) != body[-4:]:
+        raise _malformed(text, "its checksum does not fit: a character is wrong or missing")
+    try:
+        read = _Reader(body[:-4])
+        return _reopen(read) if tag == _REOPEN else _crash(read)
+    except (IndexError, ValueError):
+        raise _malformed(text, "it was made by another version of crashcheck") from None
+
+
+def must_be_of(trace: Trace, known: bytes) -> None:
+    """Raises CrashcheckError token-other-trace where a trace has another digest than the token's."""
+    own = digest(trace)
+    if known != own:
+        raise CrashcheckError(
+            "token-other-trace",
+            f"the token belongs to trace {known.hex()}, but {trace.path} is trace {own.hex()}",
+            "The program or its workload has changed since: run `crashcheck run` again and use its token.",
+        )
+
+
+def _tagged(tag: str, body: bytes | bytearray) -> str:
+    return f"{tag}:{base64.b32encode(body + _checksum(tag, body)).decode().rstrip('=').lower()}"
+
+
+def _checksum(tag: str, body: bytes | bytearray) -> bytes:
+    """Of the tag, too: another tag makes no other token of it."""
+    return zlib.crc32(body, zlib.crc32(tag.encode())).to_bytes(4, "big")
 
 
 class _Reader:
@@ -156,7 +198,14 @@ class _Reader:
         return self._at == len(self._data)
 
 
-def _parse(read: _Reader) -> Token:
+def _reopen(read: _Reader) -> ReopenToken:
+    token = ReopenToken(read.take(DIGEST_BYTES), read.number())
+    if not read.done():
+        raise ValueError
+    return token
+
+
+def _crash(read: _Reader) -> Token:
     model = _MODELS[read.take(1)[0]]
     amplify, files = divmod(read.take(1)[0], len(_FILES))
     options = Options(read.number(), _FILES[files], bool(amplify))
@@ -202,6 +251,7 @@ def _runs(pieces: tuple[int, ...]) -> list[tuple[int, int]]:
     return runs
 
 
-def _malformed(text: str, why: str) -> CrashcheckError:
+def _malformed(text: str, why: str, of: str = "") -> CrashcheckError:
     shown = text if len(text) <= 60 else text[:57] + "..."
-    return CrashcheckError("token-malformed", f"{shown!r} is not a replay token: {why}", "Copy the whole token.")
+    what = f"is not a replay token{f' of a {of}' if of else ''}: {why}"
+    return CrashcheckError("token-malformed", f"{shown!r} {what}", "Copy the whole token.")

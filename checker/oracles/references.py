@@ -236,6 +236,10 @@ class References:
             for tails, before_bytes in zip(self._tails, here.before_bytes, strict=False):
                 tails.agree(ordinal, before_bytes)
 
+    def reopened_after(self, ordinal: int) -> str:
+        """How the output differs if the driver is closed and reopened after so many operations; "" if it does not."""
+        return self._reopened(self.of(self._operations.boundary(ordinal)))
+
     def _reopened(self, here: Reference) -> str:
         """How the rest differs from what the undisturbed run printed; "" if it does not."""
         if here.unusable:
@@ -258,9 +262,8 @@ class References:
         """
         while failed - passed > 1:
             middle = (passed + failed) // 2
-            here = self.of(self._operations.boundary(middle))
-            passed, failed = (passed, middle) if self._reopened(here) else (middle, failed)
-        how = self._reopened(self.of(self._operations.boundary(failed)))
+            passed, failed = (passed, middle) if self.reopened_after(middle) else (middle, failed)
+        how = self.reopened_after(failed)
         named = f"operation {failed} ({self._operations.shown(failed)})"
         before = f"Closed and reopened after operation {passed}" if passed else "Not closed in between"
         message = f"a bug without any crash: closed and reopened after {named}, {how}. {before}, it does what it should"

@@ -15,6 +15,7 @@ from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCo
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.token import ReopenToken, digest
 from crashcheck.command import Command
 from crashcheck.interruption import KeepOn
 from crashcheck.runtime.trace_format import Kind as Event
@@ -59,16 +60,17 @@ def finding_of(
 ) -> Finding:
     """The finding, at the mark of the operation after which a reopen changes the output."""
     ordinal, shown = difference.ordinal, difference.shown
-    after, commands = f"operation {ordinal} ({shown})", _by_hand(ordinal, check, operations_file)
+    after = f"operation {ordinal} ({shown})"
     output = f"closed and reopened after {after}: {difference.how}\n{difference.before}, it does what it should\n"
+    verdict = Verdict(Outcome.FAIL, 0, None, output, False, 0.0)
     return Finding(
         id=digest_of([Kind.REOPEN.value, shown]),
         kind=Kind.REOPEN,
         model=MODEL,
         message=f"a clean reopen after {after} changes the output: {difference.how}",
         location=_mark_of(ordinal, subject),
-        evidence=CleanReopen(Verdict(Outcome.FAIL, 0, None, output, False, 0.0), after, commands),
-        replay=commands,
+        evidence=CleanReopen(verdict, after, _by_hand(ordinal, check, operations_file)),
+        replay=str(ReopenToken(digest(subject.trace), ordinal)),
         states=1,
         note=f"what operation {ordinal} leaves is lost or damaged by a clean close; {rest}",
     )

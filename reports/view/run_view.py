@@ -12,7 +12,6 @@ from crashcheck.checker.results import (
     Discovery,
     Finding,
     Fix,
-    Kind,
     Level,
     RunResult,
     StateCounts,
@@ -305,7 +304,7 @@ def _finding(number: int, finding: Finding, discovery: Discovery | None, context
         if left_out or verdict.output_truncated
         else "",
         replay=line(finding.replay, 2000)
-        if finding.kind is Kind.REOPEN
+        if " " in finding.replay.strip()  # commands of an earlier version
         else f"crashcheck replay {options}{shlex.quote(line(finding.replay, 2000))}",
         states=sentences.same_cause(finding),
         found=f"found after {sentences.plural(discovery.states, 'state')}, {seconds_text(discovery.seconds)}"

@@ -61,7 +61,7 @@ def write_images(config: Config, run: Path, findings: Iterable[Finding], folder:
         executor = stack.enter_context(executor_of(config, recorded, work, 1, oracle))
         folder.mkdir(parents=True, exist_ok=True)
         for finding in wanted:
-            token = Token.parse(finding.replay.split()[-1])
+            token = Token.parse(finding.replay)
             if len(token.levels) > 1:
                 refused.append(f"{finding.id}: it needs a crash of the recovery as well")
                 continue

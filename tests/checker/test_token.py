@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.token import DIGEST_BYTES, Level, Token, digest
+from crashcheck.checker.token import DIGEST_BYTES, Level, ReopenToken, Token, digest, parse
 from crashcheck.errors import CrashcheckError
 from support.tracing import TraceBuilder
 
@@ -38,13 +38,38 @@ def test_a_token_holds_what_was_put_into_it(token: Token) -> None:
     assert Token.parse(str(token)) == token
     assert Token.parse(f"  {token}\n") == token
     assert str(token).isascii()
-    assert str(token).replace("-", "").isalnum()
+    tag, letters = str(token).split(":")
+    assert (tag, letters.isalnum()) == ("crash" if len(token.levels) == 1 else "recovery", True)
+
+
+@given(st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES), st.integers(0, 1 << 40))
+def test_a_reopen_token_holds_its_operation_and_is_no_crash_state(of: bytes, ordinal: int) -> None:
+    token = ReopenToken(of, ordinal)
+    assert parse(str(token)) == token
+    with pytest.raises(CrashcheckError, match="is not a replay token of a crash state"):
+        Token.parse(str(token))
+
+
+def test_tokens_of_earlier_versions_name_the_same_states() -> None:
+    """They were written by the last crashcheck that had one kind of token."""
+    states = (CrashState(7, True, (1, 2, 9)), CrashState(1, False, ()))
+    levels = tuple(Level(bytes(8), state) for state in states)
+    both = "cc1-aaaaaaqaaaaaaaaaaaaaobibaidacaaaaaaaaaaaaaaqafetbala"
+    assert parse(both) == Token("px86", Options(), levels)
+
+
+@given(tokens, st.sampled_from(["crash", "recovery", "reopen", "cc1"]))
+def test_a_token_with_the_tag_of_another_kind_is_refused(token: Token, tag: str) -> None:
+    own, letters = str(token).split(":")
+    if tag != own:
+        with pytest.raises(CrashcheckError, match="is not a replay token"):
+            parse(f"{tag}:{letters}")
 
 
 @given(tokens, st.data())
 def test_one_wrong_character_is_noticed(token: Token, data: st.DataObject) -> None:
     text = str(token)
-    at = data.draw(st.integers(4, len(text) - 1))
+    at = data.draw(st.integers(text.index(":") + 1, len(text) - 1))
     other = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz234567").filter(lambda c: c != text[at]))
     changed = text[:at] + other + text[at + 1 :]
     if at < len(text) - 1:  # the last character has spare bits, which mean nothing
@@ -52,7 +77,20 @@ def test_one_wrong_character_is_noticed(token: Token, data: st.DataObject) -> No
             Token.parse(changed)
 
 
-@pytest.mark.parametrize("text", ["", "cc1-", "cc1-aaaa", "cc2-aaaaaaaaaaaa", "cc1-a!b", "état", "cc1-" + "a" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "cc1-",
+        "crash:aaaa",
+        "cc2-aaaaaaaaaaaa",
+        "order:aaaaaaaaaaaa",
+        "crash",
+        "reopen:a!b",
+        "état",
+        "cc1-" + "a" * 5000,
+    ],
+)
 def test_what_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(CrashcheckError) as caught:
         Token.parse(text)
@@ -62,7 +100,7 @@ def test_what_is_no_token_is_refused(text: str) -> None:
 @given(tokens, st.integers(1, 30))
 def test_a_cut_token_is_refused(token: Token, cut: int) -> None:
     with pytest.raises(CrashcheckError, match="is not a replay token"):
-        Token.parse(str(token)[: -min(cut, len(str(token)) - 4)])
+        Token.parse(str(token)[: -min(cut, len(str(token)) - 9)])
 
 
 def recorded(path: Path, value: int, stack: int = 0) -> TraceBuilder:

@@ -24,6 +24,7 @@ def view(finding: Finding, reopen: CleanReopen, context: Context) -> EvidenceVie
             "The rest of the operations then runs in a new process, which prints something else than one undisturbed "
             "process.",
         ),
+        notes=(f"By hand, with the files as they are before the workload in POOL: {line(reopen.commands, 1000)}",),
         rows=(f"closed and reopened after {line(reopen.after, 200)}",),
     )
 

@@ -17,6 +17,7 @@ from crashcheck.runtime.sparse import let_enter
 
 if TYPE_CHECKING:
     from crashcheck.checker.replay import Replayed
+    from crashcheck.checker.token import ReopenToken, Token
     from crashcheck.config import Config
     from crashcheck.stages.recording import RecordedRun
 
@@ -44,17 +45,26 @@ def main(args: argparse.Namespace) -> int:
     config = load(args.config)
     if args.image is not None:
         return _on_image(config, args.image, args.keep)
+    from crashcheck.checker.token import ReopenToken, parse
+
+    token = parse(args.token)
+    if isinstance(token, ReopenToken):
+        if args.keep is not None:
+            raise CrashcheckError("token-no-state", "a clean reopen leaves no crash image", "Omit --keep.")
+        with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
+            let_enter(Path(folder), config.folder)
+            return _reopen(config, token, Path(folder))
     if args.keep is None:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
             let_enter(Path(folder), config.folder)
-            return _replay(config, args.token, Path(folder) / "image", kept=False)
+            return _replay(config, token, Path(folder) / "image", kept=False)
     for path in (args.keep, _operations_of(args.keep)):
         if path.exists():
             raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
     with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
         let_enter(Path(folder), config.folder)
         image = Path(folder) / "image"
-        code = _replay(config, args.token, image, kept=True, shown=args.keep)
+        code = _replay(config, token, image, kept=True, shown=args.keep)
         image.rename(args.keep)
     return code
 
@@ -92,32 +102,23 @@ def _parent(path: Path) -> Path:
     return path.absolute().parent
 
 
-def replay_token(config: Config, text: str, image: Path) -> Replayed:
-    """Write the image of a finding's token to `image`, which must not exist, and run the check on a copy of it.
+def replay_token(config: Config, token: Token, image: Path) -> Replayed:
+    """Write the image of a crash state's token to `image`, which must not exist, and run the check on a copy of it.
 
-    Raises CrashcheckError: token-malformed, token-other-trace, replay-no-recording and others.
+    Raises CrashcheckError: token-other-trace, replay-no-recording and others.
     """
     from crashcheck.checker.oracles import prepare
     from crashcheck.checker.replay import replay
-    from crashcheck.checker.store import Store
-    from crashcheck.checker.token import Token
     from crashcheck.stages.executor_setup import executor_of
-    from crashcheck.stages.recording import earlier_recording, read_recording
     from crashcheck.stages.recoveries import recovery_search_of
     from crashcheck.stages.strategy_setup import strategy_of
 
-    token = Token.parse(text)
     options = token.options
     config = replace(
         config,
         model=replace(config.model, name=token.model, tear=options.tear, files=options.files, amplify=options.amplify),
     )
-    try:
-        run = read_recording(config, earlier_recording(Store(config.folder).find(token.levels[0].digest.hex())))
-    except CrashcheckError as error:
-        if error.slug != "replay-no-recording":
-            raise
-        run = _record_again(config)
+    run = _recorded(config, token.levels[0].digest)
     image.parent.mkdir(parents=True, exist_ok=True)
     work = image.with_name(image.name + ".work")
     work.mkdir()
@@ -127,6 +128,43 @@ def replay_token(config: Config, text: str, image: Path) -> Replayed:
         recovery_search = recovery_search_of(config, run, work, 1, strategy_of(config, run), oracle)
         replayed = replay(token, run.subject, executor, image, recovery_search)
         return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
+
+
+def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
+    """Run the driver once more with a clean reopen after the token's operation, and print what differs."""
+    from crashcheck.checker.oracles import prepare
+    from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
+    from crashcheck.checker.token import must_be_of
+    from crashcheck.stages.executor_setup import executor_of
+
+    run = _recorded(config, token.digest)
+    must_be_of(run.subject.trace, token.digest)
+    oracle = prepare.choose_oracle(config, run.subject, run.folder)
+    if not isinstance(oracle, OutputEquivalence) or not 0 < token.ordinal <= len(oracle.operations):
+        raise CrashcheckError(
+            "token-no-state",
+            f"the token reopens a driver after operation {token.ordinal}, and [check] runs none with so many",
+            "Replay it with the crashcheck.toml of the run that found it.",
+        )
+    with executor_of(config, run, work, 1, oracle) as executor:
+        prepare.use_executor(oracle, executor)
+        how = oracle.references.reopened_after(token.ordinal)
+    after = f"operation {token.ordinal} ({oracle.operations.shown(token.ordinal)})"
+    print(f"Closed and reopened after {after}: {how or 'the rest of the output is as without it'}.")
+    return EXIT_FINDINGS if how else EXIT_CLEAN
+
+
+def _recorded(config: Config, digest: bytes) -> RecordedRun:
+    """The recording that a token belongs to, or a new one where it is not kept."""
+    from crashcheck.checker.store import Store
+    from crashcheck.stages.recording import earlier_recording, read_recording
+
+    try:
+        return read_recording(config, earlier_recording(Store(config.folder).find(digest.hex())))
+    except CrashcheckError as error:
+        if error.slug != "replay-no-recording":
+            raise
+        return _record_again(config)
 
 
 def _record_again(config: Config) -> RecordedRun:
@@ -141,7 +179,7 @@ def _record_again(config: Config) -> RecordedRun:
         return run
 
 
-def _replay(config: Config, token: str, image: Path, *, kept: bool, shown: Path | None = None) -> int:
+def _replay(config: Config, token: Token, image: Path, *, kept: bool, shown: Path | None = None) -> int:
     from crashcheck.reports.view.sentences import outcome
     from crashcheck.reports.view.text import block
 

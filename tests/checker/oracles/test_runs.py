@@ -6,11 +6,13 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crashcheck.checker.token import parse
 from support.command_line import run_crashcheck
 from support.compilers import c_compiler
 
@@ -146,7 +148,7 @@ def test_what_is_kept_in_memory_only_shows_at_the_boundary_that_loses_it(drive: 
     assert (ran.report["run"]["stop_reason"], ran.report["run"]["states"]["executed"]) == ("reopen", 0)
 
 
-def test_what_a_clean_reopen_loses_is_reported_and_can_be_repeated_by_hand(
+def test_what_a_clean_reopen_loses_is_reported_and_can_be_repeated_by_its_token_and_by_hand(
     drive: Drive, example: Example, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     counts = "        static int updates;\n        updates += name[0] == 'u';\n"
@@ -157,8 +159,23 @@ def test_what_a_clean_reopen_loses_is_reported_and_can_be_repeated_by_hand(
     again = run_crashcheck("run", cwd=tmp_path, env=environment)
     assert again.returncode == 1
     assert f"clean reopen  [no crash]  {finding['id']}" in again.stdout
+    assert f"replay   crashcheck replay {finding['replay']}" in again.stdout
+    replayed = run_crashcheck("replay", finding["replay"], cwd=tmp_path, env=environment)
+    assert (replayed.returncode, replayed.stdout) == (
+        1,
+        "Closed and reopened after operation 3 (update 1 33): operation 4 (query 1) prints '0 query 1: 33' instead of "
+        "'1 query 1: 33'.\n",
+    )
+    before = parse(finding["replay"])
+    harmless = run_crashcheck("replay", str(replace(before, ordinal=1)), cwd=tmp_path, env=environment)
+    assert (harmless.returncode, harmless.stdout) == (
+        0,
+        f"Closed and reopened after operation 1 ({TABLE[0]}): the rest of the output is as without it.\n",
+    )
+    kept = run_crashcheck("replay", finding["replay"], "--keep", "image", cwd=tmp_path, env=environment)
+    assert "[token-no-state]" in kept.stderr
     (tmp_path / "POOL").mkdir()
-    by_hand = subprocess.run(finding["replay"], shell=True, cwd=tmp_path, capture_output=True, text=True)
+    by_hand = subprocess.run(finding["evidence"]["commands"], shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert by_hand.stdout.splitlines()[3] == "0 query 1: 33"
     with (tmp_path / "crashcheck.toml").open("a") as config:
         config.write(f'[[suppress]]\nid = "{finding["id"]}"\nreason = "a test"\n')

@@ -18,6 +18,7 @@ from crashcheck.checker.oracles.histories import Operations
 from crashcheck.checker.results import Edit
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.token import Level, Token
+from crashcheck.checker.token import parse as parse_token
 from crashcheck.cli import build_parser
 from crashcheck.cli.init import TEMPLATE
 from crashcheck.cli.ops import parse_mix, parse_size, parse_templates
@@ -118,7 +119,7 @@ PARSERS = {
     "configuration": of_text(partial(config.parse, path=Path("/project/crashcheck.toml")), CONFIG),
     "options": of_text(_options, *_OPTIONS, allowed=(SystemExit,)),
     "option values": of_text(_values, *_VALUES),
-    "token": of_text(Token.parse, TOKEN),
+    "token": of_text(parse_token, TOKEN),
     "operations": of_bytes(_operations, b"insert 1 a\nquery 1\n\ndelete 1\n"),
     "source": Parser(_source, lambda _: [bytes(range(3, 11)) + SOURCE]),
     "compiler arguments": Parser(_arguments, lambda _: [_LINE + b"\xff\xff" + b'-Iinclude "a b.c" -DY=\\"x\\" @rest']),
