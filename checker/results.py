@@ -5,9 +5,9 @@ These values are all that a report is given; a report never calls back into the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -25,6 +25,7 @@ Compared = Annotated[str, Meta(pattern="^(introduced|existing|not-compared)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
+CRASH_STATE = "crash state"  # what most searches check
 RESTORE = "restore"  # the kind of a fix that puts back what the change under review deleted
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last
 
@@ -42,7 +43,7 @@ class Outcome(StrEnum):
 class StopReason(StrEnum):
     """Why the search ended."""
 
-    EXHAUSTED = "exhausted"  # every state of the strategy was executed or pruned as equal
+    EXHAUSTED = "exhausted"  # every case that the strategy plans was executed or pruned as equal
     BUDGET_STATES = "budget-states"
     BUDGET_SECONDS = "budget-seconds"
     INTERRUPTED = "interrupted"
@@ -327,7 +328,7 @@ class NotExplored:
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """How many crash states there are, and how many were executed, pruned or left."""
+    """How many cases there are (crash states, or another `unit`), and how many were executed, pruned or left."""
 
     feasible: States
     feasible_exact: bool
@@ -346,28 +347,18 @@ class StateCounts:
     reused_from: str = ""  # when that was, if known
     signatures: Count = 0  # site signatures of the plainest states (search/signature_share.py); 0: all are tested
     signatures_tested: Count = 0
+    unit: str = CRASH_STATE  # what is counted, as a noun
 
     def plus(self, other: StateCounts) -> StateCounts:
-        """The counts of two searches as one."""
-        return StateCounts(
-            self.feasible + other.feasible,
-            self.feasible_exact and other.feasible_exact,
-            self.feasible_note or other.feasible_note,
-            self.executed + other.executed,
-            self.pruned + other.pruned,
-            self.skipped + other.skipped,
-            self.failing + other.failing,
-            self.flaky + other.flaky,
-            self.uncertain + other.uncertain,
-            self.put_off + other.put_off,
-            self.explored + other.explored,
-            self.explored_runs + other.explored_runs,
-            self.not_explored + other.not_explored,
-            self.reused + other.reused,
-            self.reused_from or other.reused_from,
-            self.signatures + other.signatures,
-            self.signatures_tested + other.signatures_tested,
-        )
+        """The counts of two searches as one: exact if both are, and a text of the first that has one."""
+
+        def joined(mine: Any, theirs: Any) -> Any:
+            if isinstance(mine, bool):
+                return mine and theirs
+            return mine or theirs if isinstance(mine, str) else mine + theirs
+
+        names = [field.name for field in fields(self)]
+        return StateCounts(*(joined(getattr(self, name), getattr(other, name)) for name in names))
 
 
 @dataclass(frozen=True, slots=True)

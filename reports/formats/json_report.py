@@ -38,6 +38,7 @@ OUTPUT_CHARS = 16 * 1024
 TEXT_CHARS = 1000
 STACK_FRAMES = 32  # of each stack, the innermost; recursion makes stacks without end
 MOST_CHARS = 256 << 20  # of a document to read
+_WHOLE = ("replay", "commands")
 _UNBOUNDED = ("feasible", "explored", "reused", "left")  # counts of crash states
 MOST_DIGITS = 1_000_000  # of one count; the time to read more grows with its square
 
@@ -73,6 +74,9 @@ class Run(msgspec.Struct, kw_only=True):
     again: tuple[Earlier, ...] = ()
 
 
+_SAME = [name for name in Run.__struct_fields__ if name in RunResult.__slots__]  # of both
+
+
 class Document(msgspec.Struct, kw_only=True):
     """A report."""
 
@@ -97,29 +101,16 @@ def document(result: RunResult) -> dict[str, Any]:
         run=Run(
             summary=sentences.headline(result),
             caveats=sentences.caveats(result),
-            stop_reason=result.stop_reason,
             config=result.config_path,
-            model=result.model,
-            strategy=result.strategy,
-            states=result.states,
-            trace=result.trace,
-            not_instrumented=result.not_instrumented,
-            warnings=result.warnings,
-            notes=result.notes,
-            seconds=result.seconds,
-            unexercised=result.unexercised,
-            fail_on=result.fail_on,
-            name=result.name,
-            base=result.base,
-            phases=result.phases,
-            discoveries=result.discoveries,
-            again=result.again,
+            **{name: getattr(result, name) for name in _SAME},
         ),
         findings=tuple(map(row_of, result.findings)),
         uncertain=tuple(map(row_of, result.uncertain)),
         groups=result.groups,
     )
     plain: dict[str, Any] = msgspec.to_builtins(whole)
+    if sentences.of_crashes(result):
+        del plain["run"]["states"]["unit"]  # the default
     written = zip((*result.findings, *result.uncertain), (*plain["findings"], *plain["uncertain"]), strict=True)
     for finding, fields in written:
         fields["level"] = finding.level
@@ -171,29 +162,13 @@ def _refused(why: str) -> CrashcheckError:
 
 
 def _run(whole: Document) -> RunResult:
-    run = whole.run
     return RunResult(
-        config_path=run.config,
-        model=run.model,
-        strategy=run.strategy,
-        stop_reason=run.stop_reason,
-        states=run.states,
-        trace=run.trace,
+        config_path=whole.run.config,
         findings=tuple(map(finding_of, whole.findings)),
         uncertain=tuple(map(finding_of, whole.uncertain)),
-        not_instrumented=run.not_instrumented,
-        warnings=run.warnings,
-        seconds=run.seconds,
         version=whole.tool.version,
         groups=whole.groups,
-        notes=run.notes,
-        unexercised=run.unexercised,
-        fail_on=run.fail_on,
-        name=run.name,
-        base=run.base,
-        phases=run.phases,
-        discoveries=run.discoveries,
-        again=run.again,
+        **{name: getattr(whole.run, name) for name in _SAME},
     )
 
 
@@ -203,7 +178,7 @@ def _is_whole(edits: list[dict[str, Any]]) -> bool:
 
 
 def _bounded(value: Any, name: str = "") -> Any:
-    """`value`, of the field `name`, within what every JSON reader keeps; a token is never cut."""
+    """`value`, of the field `name`, within what every JSON reader keeps; what a user has to type is never cut."""
     match value:
         case dict():
             return {key: _bounded(inner, key) for key, inner in value.items()}
@@ -212,7 +187,7 @@ def _bounded(value: Any, name: str = "") -> Any:
         case str() if name == "output":
             return valid(value[:OUTPUT_CHARS])
         case str():
-            return valid(value if len(value) <= TEXT_CHARS or name == "replay" else value[: TEXT_CHARS - 1] + "…")
+            return valid(value if len(value) <= TEXT_CHARS or name in _WHOLE else value[: TEXT_CHARS - 1] + "…")
         case float() if name == "seconds":
             return round(value, 3)
         case int() if not isinstance(value, bool):

@@ -35,7 +35,7 @@ def render(view: RunView) -> str:
         ET.SubElement(properties, "property", name=_text(fact.label), value=_text(fact.value))
     for caveat in view.caveats:
         ET.SubElement(properties, "property", name="caveat", value=_text(caveat))
-    search = ET.SubElement(suite, "testcase", classname=SUITE, name="crash states")
+    search = ET.SubElement(suite, "testcase", classname=SUITE, name=_text(f"{view.unit}s"))
     why = stopped if stopped in BROKEN_OFF else view.no_verdict
     if why:
         error = ET.SubElement(search, "error", type=why, message=_text(view.headline))

@@ -67,5 +67,5 @@ def _passes(result: RunResult) -> str:
     if not sentences.searched(result):
         return "Passes: nothing to check, only documents changed"
     if sentences.is_complete(result):
-        return "Passes: no crash state fails"
+        return f"Passes: no {sentences.unit(result)} fails"
     return "Not seen again, which shows no fix: the search was not complete"

@@ -34,6 +34,10 @@ STEPS_MIN = 8
 PATCH_LINES = 24
 UNEXERCISED_MAX = 200
 _MOST_PHASES = 20
+_CRASH_STATE = (
+    "A crash state is a set of updates that the model lets survive a crash at one point of this recorded run; other "
+    "runs are not covered."
+)
 
 Status = Literal["clean", "partial", "findings"]
 
@@ -108,6 +112,8 @@ class RunView:
     counted: str  # findings and states; equal to the headline where there is no bug
     no_verdict: str  # where no finding counts: "uncertain", "nothing-checked", "not-recorded", "barely-searched"
     covered: str  # "412 of 10^77"
+    unit: str  # what was checked: "crash state"
+    footnote: str  # what that is
     scope: str
     base: tuple[str, ...]  # what the comparison with the base of the change showed
     caveats: tuple[str, ...]
@@ -154,6 +160,8 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
         counted=sentences.counted(result),
         no_verdict=_no_verdict(result),
         covered=sentences.states_covered(result),
+        unit=sentences.unit(result),
+        footnote=_CRASH_STATE if sentences.of_crashes(result) else "",
         scope=sentences.scope_sentence(result) if searched else "",
         base=sentences.base(result),
         caveats=caveats,
@@ -197,6 +205,10 @@ def _signatures(states: StateCounts) -> FactView:
 
 def _counts(result: RunResult) -> tuple[FactView, ...]:
     states = result.states
+
+    def note(words: str) -> str:  # of crash images
+        return words if sentences.of_crashes(result) else ""
+
     exact = "" if states.feasible_exact else line(states.feasible_note, 200) or "a bound, not a count"
     known = sentences.covered(result)
     share = percent(known, states.feasible) if states.feasible_exact else "unknown"
@@ -213,15 +225,18 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
         "postponed", human(states.put_off), "similar to a known hang, or where everything fails; not checked", "warn"
     )
     return (
-        FactView("feasible", human(states.feasible), exact or "states that the model allows, counted exactly"),
-        FactView("executed", human(states.executed), "images written and checked"),
-        FactView("pruned", human(states.pruned), "image identical to one already checked"),
+        FactView("feasible", human(states.feasible), exact or note("states that the model allows, counted exactly")),
+        FactView("executed", human(states.executed), note("images written and checked")),
+        FactView("pruned", human(states.pruned), note("image identical to one already checked")),
         *explored,
         FactView("covered", share, "executed, pruned, explored or reused, of the feasible ones"),
         *((_signatures(states),) if states.signatures else ()),
         *((put_off,) if states.put_off else ()),
         FactView(
-            "failing", human(states.failing), "the check did not accept the image", "bad" if states.failing else ""
+            "failing",
+            human(states.failing),
+            note("the check did not accept the image"),
+            "bad" if states.failing else "",
         ),
         FactView("flaky", human(states.flaky), "failed, then passed: never a finding", "warn" if states.flaky else ""),
         FactView(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import (
+    CRASH_STATE,
     HALF_STORE,
     Finding,
     Kind,
@@ -122,6 +123,20 @@ def feasible(result: RunResult) -> str:
     """The number of feasible states with what is known of its exactness: `412`, `about 10^77`."""
     states = result.states
     return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
+
+
+def unit(result: RunResult) -> str:
+    """What the search checked, as a noun: "crash state"."""
+    return line(result.states.unit, 40)
+
+
+def of_crashes(result: RunResult) -> bool:
+    """Whether the search checked crash states, each on an image of the files."""
+    return result.states.unit == CRASH_STATE
+
+
+def _once(result: RunResult) -> str:
+    return " (identical images once)" if of_crashes(result) else ""
 
 
 def searched(result: RunResult) -> bool:
@@ -244,7 +259,7 @@ def counted(result: RunResult) -> str:
         return f"Nothing to check: the change since {ref_name(result.base.ref)} holds documents only"
     if policy.checked_nothing(result):
         why = _NOTHING_CHECKED.get(result.stop_reason, f"the strategy {line(result.strategy, 60)} plans none")
-        return f"No verdict: none of {feasible(result)} feasible crash states was checked, because {why}"
+        return f"No verdict: none of {feasible(result)} feasible {unit(result)}s was checked, because {why}"
     failing = sum(finding.states for finding in result.uncertain)
     amounts = (
         _amount("finding", result.findings),
@@ -283,11 +298,11 @@ def checked(result: RunResult) -> str:
     if is_complete(result):
         known = covered(result)
         return (
-            f"all {human(known)} feasible crash states checked"
+            f"all {human(known)} feasible {unit(result)}s checked"
             if known != 1
-            else "the only feasible crash state checked"
+            else f"the only feasible {unit(result)} checked"
         )
-    return f"{states_covered(result)} feasible crash {'state' if result.states.feasible == 1 else 'states'} checked"
+    return f"{states_covered(result)} feasible {unit(result)}{'s' * (result.states.feasible != 1)} checked"
 
 
 def is_complete(result: RunResult) -> bool:
@@ -301,7 +316,8 @@ def scope_sentence(result: RunResult) -> str:
         f"with the strategy {line(result.strategy, 60)}"
     )
     if result.stop_reason is StopReason.EXHAUSTED and is_complete(result):
-        return f"{how}; identical images were checked once."  # that all were checked is in the headline, or beside it
+        once = "; identical images were checked once" if of_crashes(result) else ""
+        return f"{how}{once}."  # that all were checked is in the headline, or beside it
     return f"{how}. {stop_sentence(result)}"
 
 
@@ -312,10 +328,10 @@ def stop_sentence(result: RunResult) -> str:
     if result.stop_reason is not StopReason.EXHAUSTED:
         return f"{_STOPPED[result.stop_reason]}; the remaining states were not checked."
     if is_complete(result):
-        return "Every feasible crash state was checked (identical images once)."
-    planned = plural(covered(result), "crash state")
+        return f"Every feasible {unit(result)} was checked{_once(result)}."
+    planned = plural(covered(result), unit(result))
     verb = "was" if covered(result) == 1 else "were"
-    return f"All {planned} that the strategy {line(result.strategy, 60)} plans {verb} checked (identical images once)."
+    return f"All {planned} that the strategy {line(result.strategy, 60)} plans {verb} checked{_once(result)}."
 
 
 def caveats(result: RunResult) -> tuple[str, ...]:

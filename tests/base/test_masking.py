@@ -31,7 +31,13 @@ KEYS = (
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----",
 )
-INNOCENT = ("cc1-aiaaaamspdft26udb7jaeaycafdnudki", "3f2c1ab" * 5, "sk_buff", "key=0x7fea00000000", "token.valid = 01")
+INNOCENT = (
+    "crash:aiaaaamspdft26udb7jaeaycah6cwdzw",
+    "3f2c1ab" * 5,
+    "sk_buff",
+    "key=0x7fea00000000",
+    "token.valid = 01",
+)
 
 
 @pytest.mark.parametrize("text", KEYS)

@@ -12,6 +12,7 @@ from crashcheck.reports.view.text import line
 
 def view(finding: Finding, reopen: CleanReopen, context: Context) -> EvidenceView:
     """The operation, and the commands that show it by hand."""
+    by_hand = f"By hand, with the files as they are before the workload in POOL: {line(reopen.commands, 1000)}"
     return EvidenceView(
         title="Reopen",
         occasion="crash",
@@ -24,7 +25,7 @@ def view(finding: Finding, reopen: CleanReopen, context: Context) -> EvidenceVie
             "The rest of the operations then runs in a new process, which prints something else than one undisturbed "
             "process.",
         ),
-        notes=(f"By hand, with the files as they are before the workload in POOL: {line(reopen.commands, 1000)}",),
+        notes=(by_hand,) if finding.replay != reopen.commands else (),  # an earlier version had no token for it
         rows=(f"closed and reopened after {line(reopen.after, 200)}",),
     )
 

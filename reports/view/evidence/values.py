@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from crashcheck.checker.results import Evidence, Finding, Location
-from crashcheck.reports.view.places import MarkedLine, PlaceView, place_view
+from crashcheck.reports.view.places import MarkedLine, PlaceView
 from crashcheck.reports.view.source_lines import Sources
 
 E = TypeVar("E", bound=Evidence)
@@ -84,8 +84,3 @@ class Renderer(Generic[E]):
     view: Callable[[Finding, E, Context], EvidenceView]
     nearby: Callable[[Finding, E], Iterable[Nearby]] = _places
     header_changed: Callable[[Finding, E, str], str] = _no_words  # why a change of a header may be the cause
-
-
-def blamed_views(finding: Finding, context: Context) -> tuple[PlaceView, ...]:
-    """The blamed places, where a renderer has no more to say of them."""
-    return tuple(place_view(place, "", "the place", context.sources) for place in finding.blamed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -22,7 +22,7 @@ from crashcheck.reports.view.evidence.values import Context, EvidenceView, FlowS
 from crashcheck.reports.view.places import place_view
 from crashcheck.reports.view.run_view import build_view
 from support.reports import schema
-from support.reports.runs import LEVEL_HASH, at, run
+from support.reports.runs import ALL, LEVEL_HASH, SOME, at, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +211,26 @@ def test_secrets_in_it_are_masked() -> None:
     masked = Mask({"DB_PASSWORD": "hunter2hunter2"}).value(run(ORDER))
     (found,) = masked.findings
     assert found.evidence.verdict.output == "two leaders in term 3, password=***\n"
+
+
+def test_a_search_of_something_else_counts_and_names_it_in_every_report() -> None:
+    runs = replace(RESULT, findings=(), states=replace(ALL, unit="run"))
+    view = build_view(runs)
+    assert view.headline == "No findings; all 412 feasible runs checked"
+    assert view.scope == "One recorded run was explored under the model px86 with the strategy exhaustive."
+    assert verdict(runs, view, "0123456789", False, False)[1].startswith("Passes: no run fails; 0123456, 412 of 412")
+    shown = [terminal.render(view), html.render(view), markdown.render(view), junit.render(view)]
+    shown.append(sarif.render(runs, view, itself))
+    assert [text for text in shown if "crash state" in text.lower()] == []
+    assert 'name="runs"' in junit.render(view)
+    assert json.loads(json_report.render(runs))["run"]["states"]["unit"] == "run"
+    assert json_report.load(json_report.render(runs)) == runs
+    assert "unit" not in json.loads(json_report.render(RESULT))["run"]["states"]
+
+
+def test_counts_of_two_searches_add_up_and_are_exact_if_both_are() -> None:
+    other = replace(SOME, feasible_exact=False, feasible_note="a bound", signatures=3)
+    both = ALL.plus(other)
+    assert (both.feasible, both.feasible_exact, both.feasible_note) == (412 + 10**77, False, "a bound")
+    assert (both.executed, both.pruned, both.put_off, both.signatures) == (780, 44, 2, 3)
+    assert (both.unit, both.not_explored, both.reused_from) == ("crash state", (), "")
