@@ -11,6 +11,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from crashcheck.checker.results import Finding, RunResult, StopReason
 from crashcheck.errors import CrashcheckError
@@ -22,41 +26,29 @@ VERSION = 1
 class Known:
     """A finding that the baseline has. `note` is the user's and is kept."""
 
-    id: str
-    likenesses: tuple[str, ...]
-    kind: str
-    message: str
+    id: Annotated[str, Meta(min_length=1)]
+    likenesses: tuple[str, ...] = ()
+    kind: str = ""
+    message: str = ""
     note: str = ""
+
+
+class _Document(msgspec.Struct):
+    version: int
+    findings: tuple[Known, ...]
 
 
 def read_baseline(text: str, name: str) -> tuple[Known, ...]:
     """The findings of a baseline file `name`. Raises CrashcheckError(baseline-unreadable)."""
-    hint = "`crashcheck run --baseline FILE --update-baseline` writes one."
-
-    def refused(why: str) -> CrashcheckError:
-        return CrashcheckError("baseline-unreadable", f"{name} is no baseline of crashcheck: {why}.", hint)
-
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refused(f"it is no JSON: {str(error)[:200]}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("findings"), list):
-        raise refused("it has no list `findings`")
-    if document.get("version") != VERSION:
-        raise refused(f"it is of version {document.get('version')!r:.40}; this crashcheck reads version {VERSION}")
-    return tuple(_known(entry, at, refused) for at, entry in enumerate(document["findings"]))
-
-
-def _known(entry: object, at: int, refused: Callable[[str], CrashcheckError]) -> Known:
-    if not isinstance(entry, dict):
-        raise refused(f"findings[{at}] is no object")
-    texts = {key: entry.get(key, "") for key in ("id", "kind", "message", "note")}
-    likenesses = entry.get("likenesses", [])
-    if not all(isinstance(text, str) for text in texts.values()) or not texts["id"]:
-        raise refused(f"findings[{at}] has no id, or a field that is no text")
-    if not isinstance(likenesses, list) or not all(isinstance(text, str) for text in likenesses):
-        raise refused(f"findings[{at}].likenesses is no list of texts")
-    return Known(texts["id"], tuple(likenesses), texts["kind"], texts["message"], texts["note"])
+        document = msgspec.json.decode(text, type=_Document)
+        if document.version == VERSION:
+            return document.findings
+        why = f"it is of version {document.version!r:.40}; this crashcheck reads version {VERSION}"
+    except (ValueError, RecursionError) as error:  # of which msgspec's errors are some
+        why = str(error)[:200]
+    hint = "`crashcheck run --baseline FILE --update-baseline` writes one."
+    raise CrashcheckError("baseline-unreadable", f"{name} is no baseline of crashcheck: {why}.", hint)
 
 
 def write_baseline(known: Iterable[Known]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+import msgspec
+
 from crashcheck.errors import CrashcheckError
 
 _MESSAGE_CHARS = 8000
@@ -32,18 +34,10 @@ def render(failure: Failure) -> str:
 def load(text: str) -> Failure:
     """The failure of such a file; it may come from anywhere. Raises CrashcheckError(report-unreadable)."""
     try:
-        found = json.loads(text[:_MOST_CHARS])
-        texts = {key: found[key] for key in ("config_path", "slug", "message", "model", "name")}
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise _refused() from error
-    if not all(isinstance(one, str) for one in texts.values()):
-        raise _refused()
-    return Failure(**texts)
-
-
-def _refused() -> CrashcheckError:
-    return CrashcheckError(
-        "report-unreadable",
-        "this is no file of `crashcheck run --failure`.",
-        "Give a JSON report with --report instead.",
-    )
+        return msgspec.json.decode(text[:_MOST_CHARS], type=Failure)
+    except (ValueError, RecursionError) as error:  # of which msgspec's errors are some
+        raise CrashcheckError(
+            "report-unreadable",
+            "this is no file of `crashcheck run --failure`.",
+            "Give a JSON report with --report instead.",
+        ) from error
