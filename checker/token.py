@@ -1,6 +1,6 @@
 """The replay token: what shows a finding again, as a short string that belongs to one recording.
 
-Its tag says what it is of: `crash:` a crash state under a model, `recovery:` the same and a crash of the check that
+Its tag names what it is of: `crash:` a crash state under a model, `recovery:` the same and a crash of the check that
 recovers from it, `reopen:` a clean reopen after an operation. Tokens of earlier versions begin with `cc1-`.
 """
 

@@ -57,7 +57,7 @@ def test_every_option_of_crashcheck_run_that_a_document_uses_exists(document: Pa
     text = document.read_text(encoding="utf-8")
     known = cli.build_parser()
     for line in re.findall(r"^crashcheck (.*?)(?:#.*)?$", text, re.MULTILINE):
-        words = line.replace("TOKEN", "cc1-token").split()
+        words = line.replace("TOKEN", "crash:token").split()
         if words and words[0] in cli.SUBCOMMANDS and not any(mark in line for mark in "[<…|"):
             known.parse_args(words)  # exits on what it does not know
 

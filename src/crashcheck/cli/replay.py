@@ -45,22 +45,21 @@ def main(args: argparse.Namespace) -> int:
     config = load(args.config)
     if args.image is not None:
         return _on_image(config, args.image, args.keep)
-    from crashcheck.checker.token import ReopenToken, parse
+    from crashcheck.checker.token import ReopenToken, Token, parse
 
+    for path in (args.keep, _operations_of(args.keep)) if args.keep is not None else ():
+        if path.exists():
+            raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
     token = parse(args.token)
-    if isinstance(token, ReopenToken):
-        if args.keep is not None:
-            raise CrashcheckError("token-no-state", "a clean reopen leaves no crash image", "Omit --keep.")
-        with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
-            let_enter(Path(folder), config.folder)
-            return _reopen(config, token, Path(folder))
+    if isinstance(token, ReopenToken) and args.keep is not None:
+        raise CrashcheckError("token-no-state", "a clean reopen leaves no crash image", "Omit --keep.")
     if args.keep is None:
         with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
             let_enter(Path(folder), config.folder)
+            if isinstance(token, ReopenToken):
+                return _reopen(config, token, Path(folder))
             return _replay(config, token, Path(folder) / "image", kept=False)
-    for path in (args.keep, _operations_of(args.keep)):
-        if path.exists():
-            raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
+    assert isinstance(token, Token)
     with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
         let_enter(Path(folder), config.folder)
         image = Path(folder) / "image"

@@ -443,7 +443,7 @@ def test_a_flaky_check_never_makes_a_finding(tmp_path: Path) -> None:
     assert found.states.flaky == 1
     assert found.states.failing == 0
     assert "flaky" in found.warnings[0]
-    assert re.search(r"Replay: cc1-\w+ \(exit status 3: not yet\)$", found.warnings[0])
+    assert re.search(r"Replay: crash:\w+ \(exit status 3: not yet\)$", found.warnings[0])
 
 
 def test_places_that_nobody_knows_are_named_by_file_and_offset(world: MakeWorld) -> None:

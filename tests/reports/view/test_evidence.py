@@ -40,11 +40,11 @@ class MessageOrder(Evidence):
     """An order of messages between processes after which a check fails."""
 
     deliveries: tuple[Delivery, ...]
-    late: int  # the one that came too late
+    late: int  # the one that was too late
 
     @property
     def summary(self) -> str:
-        return f"in which `{self.deliveries[self.late].what}` comes last"
+        return f"in which `{self.deliveries[self.late].what}` is last"
 
     @property
     def blamed(self) -> tuple[Location, ...]:
@@ -117,7 +117,7 @@ def test_json_holds_it_and_is_read_back_and_is_of_the_published_schema() -> None
         "message-order",
         1,
     )
-    assert (written["crash_point"], written["schedule"]) == ("in which `vote` comes last", [])
+    assert (written["crash_point"], written["schedule"]) == ("in which `vote` is last", [])
     assert list(Draft202012Validator(schema.published()).iter_errors(json.loads(text))) == []
 
 
@@ -143,7 +143,7 @@ def test_the_terminal_has_the_head_and_its_places_and_its_summary() -> None:
         "  check    the check exited with status 1; 2 failing states have this cause",
     ]
     assert "  sent here src/level_hash.c:9  in send_commit" in text
-    assert "  order    in which `vote` comes last" in text
+    assert "  order    in which `vote` is last" in text
     assert "  replay   crashcheck replay order:aebagbaf" in text
     assert "crash " not in text.split("1 finding;")[0]
 
@@ -172,7 +172,7 @@ def test_sarif_has_a_flow_for_each_receiver() -> None:
     assert flow["message"]["text"] == "The order of messages"
     steps = {one["id"]: one["locations"] for one in flow["threadFlows"]}
     assert [step["executionOrder"] for lane in ("n2", "n1") for step in steps[lane]] == [1, 2]
-    assert "Order in which `vote` comes last: the check exited with status 1." in result["message"]["text"]
+    assert "Order in which `vote` is last: the check exited with status 1." in result["message"]["text"]
     assert [one["message"]["text"] for one in result["relatedLocations"]] == [
         "the other message, sent here: src/level_hash.c:8"
     ]
