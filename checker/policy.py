@@ -18,6 +18,7 @@ from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.results import LEVELS, FailOn, Finding, Kind, Location, RunResult, StopReason
 from crashcheck.config import Config
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
 from crashcheck.source import SourceTree, repository_of, source_lines
 
 ANY = "*"
@@ -242,11 +243,18 @@ def unproved(result: RunResult) -> bool:
     return result.fail_on not in ("none", "note") and any(map(counts, result.uncertain))
 
 
-def fails(result: RunResult, fail_on: FailOn) -> bool:
-    """Whether a run fails: a finding counts and is at least as severe as `fail_on`."""
-    if fail_on == "none":
+def fails(result: RunResult) -> bool:
+    """Whether a run fails: a finding counts and is at least as severe as its `fail_on`."""
+    if result.fail_on == "none":
         return False
-    least = LEVELS.index(fail_on)
+    least = LEVELS.index(result.fail_on)
     return any(
         counts(finding) and LEVELS.index(finding.level) >= least for finding in (*result.findings, *result.uncertain)
     )
+
+
+def exit_code(result: RunResult) -> int:
+    """What a command returns that has this result: EXIT_FAILED if the run does not fail and has no verdict either."""
+    if fails(result):
+        return EXIT_FINDINGS
+    return EXIT_FAILED if result.stop_reason.broken_off or undecided(result) else EXIT_CLEAN

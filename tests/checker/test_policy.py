@@ -9,6 +9,7 @@ import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
+from crashcheck.checker import policy
 from crashcheck.checker.baseline import (
     Known,
     load_baseline,
@@ -23,7 +24,6 @@ from crashcheck.checker.policy import (
     Suppression,
     accepted,
     checked_nothing,
-    fails,
     in_comments,
     judge,
     rules_of,
@@ -41,6 +41,28 @@ PAGES = replace(LMDB, id="b2", likenesses=("text-2", "name-2"))
 
 def known(finding: Finding, note: str = "") -> Known:
     return Known(finding.id, finding.likenesses, finding.kind.value, finding.message, note)
+
+
+def fails(result: RunResult, level: FailOn) -> bool:
+    """Whether the run fails under --fail-on `level`."""
+    return policy.fails(replace(result, fail_on=level))
+
+
+@pytest.mark.parametrize(
+    ("result", "level", "code"),
+    [
+        (ONE, "warning", 1),
+        (ONE, "none", 0),
+        (run(), "warning", 0),
+        (run(uncertain=(UNCERTAIN,)), "warning", 2),
+        (run(uncertain=(UNCERTAIN,)), "note", 1),
+        (run(stop=StopReason.INTERRUPTED), "warning", 2),
+        (run(stop=StopReason.DISK_FULL), "none", 2),
+        (replace(ONE, stop_reason=StopReason.INTERRUPTED), "warning", 1),
+    ],
+)
+def test_what_counts_is_1_no_verdict_is_2_and_else_it_is_0(result: RunResult, level: FailOn, code: int) -> None:
+    assert policy.exit_code(replace(result, fail_on=level)) == code
 
 
 def test_without_rules_every_finding_counts() -> None:

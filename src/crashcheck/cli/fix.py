@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_jobs, jobs_of
 from crashcheck.config import load
-from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
+from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 from crashcheck.source import repository_of
 
 if TYPE_CHECKING:
@@ -106,9 +106,7 @@ def _verify(config: Config, jobs: int, wanted: Sequence[Proposed]) -> int:
     for other in ran.result.findings:
         if other.id not in known:
             print(f"also found: {other.id}  {other.kind.value}: {line(other.message)}")
-    if ran.result.findings:
-        return EXIT_FINDINGS
-    return EXIT_FAILED if policy.undecided(ran.result) else EXIT_CLEAN
+    return EXIT_FINDINGS if ran.result.findings else policy.exit_code(ran.result)
 
 
 def _run(config: Config, jobs: int) -> Proposals:

@@ -79,6 +79,7 @@ def publish(
     between_writes_s: float | None = None,
 ) -> int:
     """Publish the report, the parts that need no permission first. Raises CrashcheckError for a bad option or file."""
+    from crashcheck.checker import policy
     from crashcheck.masking import Mask
     from crashcheck.reports.formats import failure, json_report
     from crashcheck.reports.github.client import API_URL, BETWEEN_WRITES_S, Client
@@ -89,6 +90,7 @@ def publish(
     result = mask.value(json_report.load(_read(args.report))) if failed is None else None
     if result is not None and args.exit_code is None:
         result = replace(result, fail_on=args.fail_on)
+        args.exit_code = policy.exit_code(result)
     token = environment.get("GITHUB_TOKEN", "")
     event = client = None
     if token or environment.get("GITHUB_REPOSITORY"):
@@ -160,9 +162,11 @@ class _Publication:
         print(f"crashcheck: {line(text, 1000)}", flush=True)
 
     def commands(self) -> str:
+        from crashcheck.checker import policy
         from crashcheck.reports.formats import workflow_commands
 
-        undecided = _undecided(self.args, self.result)
+        # by what it found: a run that was broken off is another matter
+        undecided = self.args.exit_code not in EXITS and policy.undecided(self.result)
         why = [workflow_commands.command("error", self.view.headline, title="crashcheck")] if undecided else []
         return "".join(row + "\n" for row in why) + workflow_commands.render(self.remarks)  # without suppressed ones
 
@@ -213,8 +217,7 @@ class _Publication:
         from crashcheck.reports.github import comment
 
         ended = self.args.exit_code
-        undecided = _undecided(self.args, self.result) if ended is None else ended not in EXITS
-        concluded = comment.conclusion(self.result, _fails(self.args, self.result), undecided)
+        concluded = comment.conclusion(self.result, ended == EXIT_FINDINGS, ended not in EXITS)
         text = comment.check_text(self.view, self.ranked[1], self.link, concluded, self.args.link)
         return client.check_run(
             event.sha,
@@ -337,8 +340,7 @@ def _prepare(
     placed = remarks(result, view, repository.name, diff)
     job = Job(config, result.model, result.name)
     sha = event.sha if event else environment.get("GITHUB_SHA", "")
-    undecided = args.exit_code not in (None, *EXITS) or _undecided(args, result)
-    ranked = verdict.verdict(result, view, sha, _fails(args, result), undecided)
+    ranked = verdict.verdict(result, view, sha, args.exit_code == EXIT_FINDINGS, args.exit_code not in EXITS)
     return _Publication(args, environment, result, view, placed, link, job, shown, number, repository.name, ranked)
 
 
@@ -392,28 +394,11 @@ def _outputs(publication: _Publication, environment: Mapping[str, str]) -> None:
     if path:
         result = publication.result
         new = sum(map(policy.counts, result.findings))
-        args = publication.args
-        concluded: str = comment.conclusion(result, _fails(args, result), undecided=False)
-        if _undecided(args, result):
-            concluded = "undecided"
-        elif args.exit_code not in (None, *EXITS):
-            concluded = "error"
+        ended = publication.args.exit_code
+        concluded: str = comment.conclusion(result, ended == EXIT_FINDINGS, undecided=False)
+        if ended not in EXITS:
+            concluded = "undecided" if policy.undecided(result) else "error"
         _append(path, f"findings={len(result.findings)}\nnew-findings={new}\nconclusion={concluded}\n")
-
-
-def _fails(args: argparse.Namespace, result: RunResult) -> bool:
-    from crashcheck.checker import policy
-
-    return policy.fails(result, args.fail_on) if args.exit_code is None else args.exit_code == EXIT_FINDINGS
-
-
-def _undecided(args: argparse.Namespace, result: RunResult) -> bool:
-    """Whether the run has no verdict, by what it found; a run that was broken off is another matter."""
-    from crashcheck.checker import policy
-
-    if args.exit_code is None:
-        return not policy.fails(result, args.fail_on) and policy.undecided(result)
-    return args.exit_code not in EXITS and policy.undecided(result)
 
 
 def _append(path: str, text: str) -> None:

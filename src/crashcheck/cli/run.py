@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FAIL_ON, STRATEGIES, Config, load, override
-from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, CrashcheckError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -262,7 +262,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         assert baseline_path is not None
         assert baseline is not None
         _update_baseline(baseline_path, baseline, ran.result, console)
-    return _exit_code(result)
+    return policy.exit_code(result)
 
 
 def _overriding(args: argparse.Namespace) -> Callable[[Config], Config]:
@@ -290,14 +290,6 @@ def _write_images(
 
     for why in write_images(config, ran.folder, findings, args.images, args.images_mib << 20):
         console.print(f"crashcheck: no crash image of {line(why)}", markup=False, soft_wrap=True)
-
-
-def _exit_code(result: RunResult) -> int:
-    from crashcheck.checker import policy
-
-    if policy.fails(result, result.fail_on):
-        return EXIT_FINDINGS
-    return EXIT_FAILED if result.stop_reason.broken_off or policy.undecided(result) else EXIT_CLEAN
 
 
 def _cluster(executor: str | None) -> AbstractContextManager[Cluster | None]:

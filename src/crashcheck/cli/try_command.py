@@ -17,7 +17,7 @@ from crashcheck.cli.options import add_jobs, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
 from crashcheck.config.faults import Fault
-from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, CrashcheckError
+from crashcheck.errors import EXIT_FINDINGS, CrashcheckError
 from crashcheck.models import FAMILIES
 from crashcheck.runtime.record import Recording
 
@@ -107,12 +107,11 @@ def main(args: argparse.Namespace) -> int:
         raise _of_command(error, words, folder) from error
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's alone, as under strace
         write_reports(ran.result, config.folder, wanted or [("terminal", None)], None, ran.folder / "report.html")
-    if policy.fails(ran.result, ran.result.fail_on):
+    code = policy.exit_code(ran.result)
+    if code == EXIT_FINDINGS:
         where = shlex.quote(str(config.folder))
         print(f"crashcheck: to replay a finding, add to its command: -c {where}", file=sys.stderr)
-        return EXIT_FINDINGS
-    broken_off = ran.result.stop_reason.broken_off
-    return EXIT_FAILED if broken_off or policy.undecided(ran.result) else EXIT_CLEAN
+    return code
 
 
 def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> CrashcheckError:

@@ -380,8 +380,9 @@ def test_failures_that_are_not_proved_leave_the_conclusion_open(
         assert word == "No verdict" or ", not proved; no tested fix; " in first_line(comment)
 
 
-def test_a_run_that_was_broken_off_is_no_success(job: Job, github: FakeGitHub) -> None:
-    job.publish(run(stop=StopReason.INTERRUPTED), "--check-run", "always", "--exit-code", "2")
+@pytest.mark.parametrize("options", [("--exit-code", "2"), ("--fail-on", "warning")])
+def test_a_run_that_was_broken_off_is_no_success(job: Job, github: FakeGitHub, options: tuple[str, str]) -> None:
+    job.publish(run(stop=StopReason.INTERRUPTED), "--check-run", "always", *options)
     assert "conclusion=error\n" in job.outputs.read_text()
     assert [one["conclusion"] for one in github.check_runs] == ["action_required"]
 
