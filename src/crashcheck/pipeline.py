@@ -1,5 +1,4 @@
-"""A run, from crashcheck.checker.oracles.kept_verdicts import stacked
-from crashcheck.toml to findings: build, record, read, model, search. The table of contents of crashcheck."""
+"""A run, from crashcheck.toml to findings: build, record, read, model, search. The table of contents of crashcheck."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from crashcheck.checker.budget import Counting, Left, Meter, OutOfTime, within
 from crashcheck.checker.findings.counterpart import Signed
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
-from crashcheck.checker.kept.shards import ALONE, Exchange
+from crashcheck.checker.kept.shards import Exchange
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.copies import CopiesDiffer
 from crashcheck.checker.oracles.executor import Executor
@@ -58,86 +57,71 @@ from crashcheck.stages.uncrashed import check_uncrashed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SearchOptions:
-    """How to search a recording, besides what crashcheck.toml asks for."""
+class RunOptions:
+    """How to run a configuration, besides what crashcheck.toml asks for."""
 
-    jobs: int  # checks at a time
-    on_progress: OnProgress
+    jobs: int = 0  # checks at a time; 0: one for each core
     depth: int = 1  # 2: crash the recovery as well
-    exchange: Exchange = ALONE  # as Search has it
+    change: Diff | None = None  # states that it affects are tried first, and findings in it are marked
+    baseline: Sequence[Known] | None = None  # findings in it are not new
+    resume: bool = False  # search the recording of the last run, if it is one of the same program and workload
+    shards: Sequence[Path] = ()  # files of shards that have searched it; then another recording is an error
     cluster: Cluster | None = None  # executes the crash states
-    failures: LastFailures = field(default_factory=lambda: LastFailures(()))  # tested first
+    failing: Path | None = None  # the states that failed in the last run, tested first; it gets those of this run
+    record: Callable[[Path], Recording] | None = None  # in a folder, instead of the workload that is configured
+    on_progress: OnProgress = lambda phase, progress: None
 
     def on_phase(self, phase: str) -> None:
         self.on_progress(phase, None)
 
     @property
-    def may_fork(self) -> bool:
-        """Whether the check may be copied at crashcheck_ready()."""
-        merging = len(self.exchange.known) and not self.exchange.known.since
-        return self.exchange.share is None and not merging and self.cluster is None
+    def workers(self) -> int:
+        return self.jobs or cores()
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run found, and the folder that keeps its recording for replays."""
+    """What a run found, of which program, and the folder that keeps its recording for replays."""
 
+    config: Config
     result: RunResult
     folder: Path
 
 
-def run(
-    config: Config,
-    *,
-    jobs: int = 0,
-    depth: int = 1,
-    change: Diff | None = None,
-    baseline: Sequence[Known] | None = None,
-    resume: bool = False,
-    shards: Sequence[Path] = (),
-    cluster: Cluster | None = None,
-    failing: Path | None = None,
-    record: Callable[[Path], Recording] | None = None,
-    on_progress: OnProgress = lambda phase, progress: None,
-) -> Ran:
-    """Do what `config` asks. `jobs`: checks at a time, 0: one per core; `depth` 2: crash the recovery as well.
+def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
+    """Do what `config` asks. Ctrl-C during the search ends it with a partial result.
 
-    States that `change` affects are tried first, and findings in it are marked; findings in `baseline` are not new.
-    `resume`: search the recording of the last run, if it is one of the same program and workload. `shards`: files of
-    shards that have searched it; then another recording is an error. `cluster`: executes the crash states. `failing`:
-    the file of the states that failed in the last run, which are tested first; it gets those of this run. `record`:
-    makes the recording in a folder, instead of the workload that is configured.
-    Ctrl-C during the search ends it with a partial result. Raises CrashcheckError if there is no result.
+    Raises CrashcheckError if there is no result.
     """
     started = time.monotonic()
-    timed = TimedPhases(on_progress)
-    on_progress = timed.at
-
-    def on_phase(phase: str) -> None:
-        on_progress(phase, None)
-
-    with built(config, on_phase) as run_folder:
-        recording = resumed(config, run_folder.path) if resume else None
-        recording = handed_on(config, run_folder.path) if shards else recording
-        if record is not None:
-            on_phase("recording")
-            recording = record(run_folder.path)
-        recording = recording or record_in(config, run_folder.path, on_phase)
+    timed = TimedPhases(options.on_progress)
+    options = replace(options, on_progress=timed.at)
+    with built(config, options.on_phase) as run_folder:
+        recording = _recording(config, run_folder.path, options)
         began = time.monotonic()  # the budget's seconds
-        trace = _read(config, recording, run_folder, on_phase)
-        if shards:
-            exchanged = exchange.of_merge(config, recording, trace, change, shards)
+        trace = _read(config, recording, run_folder, options.on_phase)
+        if options.shards:
+            exchanged = exchange.of_merge(config, recording, trace, options.change, options.shards)
         else:
-            exchanged = exchange.of_run(config, recording, trace, change)
-        failures = LastFailures(read_failing(failing) if failing is not None else ())
-        options = SearchOptions(jobs or cores(), on_progress, depth, exchanged, cluster, failures)
-        result, sources = _searched(left_of(config, began), recording, trace, change, options, failing)
+            exchanged = exchange.of_run(config, recording, trace, options.change)
+        result, sources = _searched(left_of(config, began), recording, trace, options, exchanged)
         seconds = time.monotonic() - started - run_folder.waited_s
         result = replace(result, seconds=seconds, trace=replace(result.trace, path=str(recording.trace)))
         policy = rules_of(config, sources, result)
-        result = judge(result, policy.suppressions, baseline)
+        result = judge(result, policy.suppressions, options.baseline)
         result = replace(result, warnings=(*result.warnings, *policy.warnings), phases=timed.phases())
-        return keep_fixes(Ran(result, run_folder.path), config.folder)
+        return keep_fixes(Ran(config, result, run_folder.path))
+
+
+def _recording(config: Config, folder: Path, options: RunOptions) -> Recording:
+    """What is searched, in `folder`: made now, or a copy of the last run's."""
+    if options.record is not None:
+        options.on_phase("recording")
+        return options.record(folder)
+    if options.shards:
+        return handed_on(config, folder)
+    last = resumed(config, folder) if options.resume else None
+    return last or record_in(config, folder, options.on_phase)
 
 
 def record_only(config: Config, on_phase: OnPhase = lambda phase: None) -> Path:
@@ -147,27 +131,16 @@ def record_only(config: Config, on_phase: OnPhase = lambda phase: None) -> Path:
         return run_folder.path
 
 
-def run_shard(
-    config: Config,
-    share: Share,
-    into: Path,
-    *,
-    jobs: int = 0,
-    change: Diff | None = None,
-    on_progress: OnProgress = lambda phase, progress: None,
-) -> tuple[RunsFile, StopReason]:
+def run_shard(config: Config, share: Share, into: Path, options: RunOptions) -> tuple[RunsFile, StopReason]:
     """Search a share of the last recording: the file of what was executed, written to `into`, and why that ended."""
-
-    def on_phase(phase: str) -> None:
-        on_progress(phase, None)
-
-    with built(config, on_phase) as run_folder:
+    with built(config, options.on_phase) as run_folder:
         recording = handed_on(config, run_folder.path)
         began = time.monotonic()  # the budget's seconds
-        trace = _read(config, recording, run_folder, on_phase)
-        exchanged = exchange.of_shard(config, recording, trace, change, share)
-        config, recorded, changed = _modelled(left_of(config, began), recording, trace, change)
-        found, _ = search(config, recorded, changed, SearchOptions(jobs or cores(), on_progress, exchange=exchanged))
+        trace = _read(config, recording, run_folder, options.on_phase)
+        exchanged = exchange.of_shard(config, recording, trace, options.change, share)
+        config, recorded, changed = _modelled(left_of(config, began), recording, trace, options.change)
+        options = replace(options, depth=1)  # recoveries are crashed where shards are merged
+        found, _ = search(config, recorded, changed, options, exchanged, LastFailures(()))
         exchange.hand_over(exchanged.noted, into)
     assert exchanged.noted is not None
     return exchanged.noted, found.stop_reason
@@ -192,22 +165,18 @@ def _modelled(
 
 
 def _searched(
-    config: Config,
-    recording: Recording,
-    trace: Trace,
-    change: Diff | None,
-    options: SearchOptions,
-    failing: Path | None,
+    config: Config, recording: Recording, trace: Trace, options: RunOptions, exchanged: Exchange
 ) -> tuple[RunResult, list[str]]:
     """Model a recording and search it: the result, and sources in which suppressions may be, as findings name them."""
-    config, recorded, changed = _modelled(config, recording, trace, change)
-    found, warnings = search(config, recorded, changed, options)
+    config, recorded, changed = _modelled(config, recording, trace, options.change)
+    failures = LastFailures(read_failing(options.failing) if options.failing is not None else ())
+    found, warnings = search(config, recorded, changed, options, exchanged, failures)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)
-    if failing is not None:
-        result = replace(result, again=options.failures.again)
-        _keep_failing(failing, config, recorded, result, options.failures)
+    if options.failing is not None:
+        result = replace(result, again=failures.again)
+        _keep_failing(options.failing, config, recorded, result, failures)
     return result, sources_of(config.folder, recorded.facts)
 
 
@@ -221,10 +190,10 @@ def _keep_failing(path: Path, config: Config, run: RecordedRun, result: RunResul
         raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
-def keep_fixes(ran: Ran, project: Path) -> Ran:
+def keep_fixes(ran: Ran) -> Ran:
     """Keep the suggested fixes for `crashcheck fix`; where that is not possible, a warning of the result names why."""
     try:
-        proposals.save(proposals.of(ran.result, project), ran.folder)
+        proposals.save(proposals.of(ran.result, ran.config.folder), ran.folder)
     except OSError as error:
         note = f"the suggested fixes were not kept for `crashcheck fix`: {error.strerror}"
         return replace(ran, result=replace(ran.result, warnings=(*ran.result.warnings, note)))
@@ -235,7 +204,9 @@ def search(
     config: Config,
     recorded: RecordedRun,
     changed: ChangedCode | None,
-    options: SearchOptions,
+    options: RunOptions,
+    exchanged: Exchange,
+    failures: LastFailures,
 ) -> tuple[SearchResult, tuple[str, ...]]:
     """Check the uncrashed images, then crash states until the strategy or the budget ends; try fixes; crash recoveries.
 
@@ -244,13 +215,15 @@ def search(
     Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
     """
     began = time.monotonic()
+    merging = len(exchanged.known) and not exchanged.known.since
+    forks = exchanged.share is None and not merging and options.cluster is None
     try:
-        return _search(config, recorded, changed, options, forks=options.may_fork)
+        return _search(config, recorded, changed, options, exchanged, failures, forks=forks)
     except CopiesDiffer as difference:
         note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
         print(f"crashcheck: {note}", file=sys.stderr, flush=True)
-        options = replace(options, exchange=options.exchange.anew())
-        found, warnings = _search(left_of(config, began), recorded, changed, options, forks=False)
+        left = left_of(config, began)
+        found, warnings = _search(left, recorded, changed, options, exchanged.anew(), failures, forks=False)
         return found, (note, *warnings)
 
 
@@ -258,12 +231,14 @@ def _search(
     config: Config,
     recorded: RecordedRun,
     changed: ChangedCode | None,
-    options: SearchOptions,
+    options: RunOptions,
+    exchanged: Exchange,
+    failures: LastFailures,
     *,
     forks: bool,
 ) -> tuple[SearchResult, tuple[str, ...]]:
-    """As `search`. Raises CopiesDiffer."""
-    subject, jobs, on_phase = recorded.subject, options.jobs, options.on_phase
+    """As `search`. `forks`: the check may be copied at crashcheck_ready(). Raises CopiesDiffer."""
+    subject, jobs, on_phase = recorded.subject, options.workers, options.on_phase
     began, meter = time.monotonic(), Meter(budget_of(config))
     left, until_report = meter.left, within(meter.reporting_left)
 
@@ -290,15 +265,15 @@ def _search(
             budget = budget_of(config)
             inferring, early = InferOnce(recorded), early_states(budget)
             strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
-            failed_before = options.failures.states(subject)
+            failed_before = failures.states(subject)
             strategy = First(failed_before, strategy) if failed_before else strategy
             on_state = partial(options.on_progress, "checking")
             with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
-                source = stacked(executor, options.exchange)
+                source = stacked(executor, exchanged)
                 exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
                 found = exploring.run()
             passed = exploring.tried().passed
-            options.failures.searched(
+            failures.searched(
                 (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
             )
             found = warned_of_blind_check(executor, oracle, subject, found)

@@ -35,7 +35,7 @@ def test_after_a_run_no_trace_is_alive(built_example: BuiltExamples, example: st
     config = load(built_example(example) / "buggy.toml")
     with no_collection():
         before = traces()
-        assert pipeline.run(config, depth=depth).result.findings
+        assert pipeline.run(config, pipeline.RunOptions(depth=depth)).result.findings
         assert traces() == before
 
 

@@ -95,7 +95,7 @@ def _verify(config: Config, jobs: int, wanted: Sequence[Proposed]) -> int:
     from crashcheck.reports.view import sentences
     from crashcheck.reports.view.text import line
 
-    ran = pipeline.run(config, jobs=jobs)
+    ran = pipeline.run(config, pipeline.RunOptions(jobs))
     remaining = proposals.left(wanted, ran.result)
     known = {name for one in wanted for name in (one.id, *one.likenesses)}
     print(f"after the edit: {sentences.headline(ran.result)}")
@@ -118,5 +118,5 @@ def _run(config: Config, jobs: int) -> Proposals:
 
     wanted = dataclasses.replace(config, report=dataclasses.replace(config.report, fixes=True))
     with LiveProgress(progress_console(), config.budget) as live:
-        ran = pipeline.run(wanted, jobs=jobs, on_progress=live.update)
+        ran = pipeline.run(wanted, pipeline.RunOptions(jobs, on_progress=live.update))
     return proposals.of(ran.result, config.folder)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_model, add_tear
-from crashcheck.config import Config, load, override
+from crashcheck.cli.options import add_config, add_model, add_tear, config_of
+from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ def add_parser(subparsers: Any) -> None:
         help="write the persistence graph of a group's representative: GraphML (.graphml) or DOT (.dot, .gv)",
     )
     parser.add_argument("--group", type=int, metavar="N", help="with --graph: the group of rank N (default: 1)")
+    parser.set_defaults(strategy="ranked")
 
 
 def main(args: argparse.Namespace) -> int:
     _check_options(args.graph, args.group)
-    config = override(load(args.config), model=args.model, tear=args.tear, strategy="ranked")
-    for text in lines(config, args.graph, args.group or 1):
+    for text in lines(config_of(args), args.graph, args.group or 1):
         print(text)
     return 0
 

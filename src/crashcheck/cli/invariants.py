@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_model
-from crashcheck.config import Config, load, override
+from crashcheck.cli.options import add_config, add_model, config_of
+from crashcheck.config import Config
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.invariants import Inferred, LikelyInvariant, ReadEvidence
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck.source import SourceTree
 
-    config = override(load(args.config), model=args.model)
+    config = config_of(args)
     inferred = infer_afresh(config)
     tree = SourceTree(config.folder)
     chosen = [one for one in inferred.invariants if one.violated or not args.violated]

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_jobs, add_model, jobs_of
-from crashcheck.config import STRATEGIES, load, override
+from crashcheck.cli.options import add_config, add_jobs, add_model, config_of, jobs_of
+from crashcheck.config import STRATEGIES
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def main(args: argparse.Namespace) -> int:
     from crashcheck.mutation_campaign import mutate
 
     jobs = jobs_of(args)
-    config = override(
-        load(args.config), model=args.model, strategy=args.strategy, budget=args.budget, states=args.states
-    )
+    config = config_of(args)
     file, _, line = (args.at or "").partition(":")
     if line and not (line.isascii() and line.isdecimal() and len(line) < 10):
         raise CrashcheckError("bad-option", f"--at {args.at!r} is not a line of a file.", "Write FILE or FILE:LINE.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from crashcheck.config import FILE_NAME, MODELS
+from crashcheck.config import FILE_NAME, MODELS, Config, load, override
 from crashcheck.errors import CrashcheckError
 
 MOST_JOBS = 1024  # each is a process that holds an image
@@ -28,6 +28,17 @@ def add_tear(parser: argparse.ArgumentParser) -> None:
         "--tear",
         help="with --model page-cache: bytes of a page that persist together: none (a whole page), 512 or 4096",
     )
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """The configuration that --config names, with the options instead of what it has. Raises CrashcheckError."""
+    return configured(args, load(args.config))
+
+
+def configured(args: argparse.Namespace, config: Config) -> Config:
+    """`config` with those options that the subcommand has. Raises CrashcheckError."""
+    known = override.__kwdefaults__ or {}
+    return override(config, **{name: getattr(args, name, default) for name, default in known.items()})
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

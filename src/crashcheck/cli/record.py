@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from crashcheck.cli.options import add_config, add_model
-from crashcheck.config import STRATEGIES, load, override
+from crashcheck.cli.options import add_config, add_model, config_of
+from crashcheck.config import STRATEGIES
 from crashcheck.errors import EXIT_CLEAN
 
 
@@ -25,6 +25,5 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck import pipeline
 
-    config = override(load(args.config), model=args.model, strategy=args.strategy)
-    print(f"recorded: {pipeline.record_only(config)}")
+    print(f"recorded: {pipeline.record_only(config_of(args))}")
     return EXIT_CLEAN

@@ -11,22 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, jobs_of
+from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, config_of, configured, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
-from crashcheck.config import FAIL_ON, STRATEGIES, Config, load, override
+from crashcheck.config import FAIL_ON, STRATEGIES, Config
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, CrashcheckError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crashcheck.change.diff import Diff
     from crashcheck.checker.baseline import Known
-    from crashcheck.checker.budget import Progress
     from crashcheck.checker.kept.runs_file import Share
     from crashcheck.checker.remote.remote_runs import Cluster
     from crashcheck.checker.results import Finding, RunResult
-    from crashcheck.pipeline import Ran
+    from crashcheck.pipeline import Ran, RunOptions
     from crashcheck.reports.formats.failure import Failure
+    from crashcheck.reports.progress import LiveProgress
 
 OPENED = "report.html"  # in the run's folder, for `crashcheck open`
 _DESCRIPTION = (
@@ -73,7 +72,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "60s" or "10m"')
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     parser.add_argument(
-        "--no-explore", action="store_true", help="run the check once for each crash state, instead of once for many"
+        "--no-explore",
+        dest="explore",
+        action="store_false",
+        default=None,
+        help="run the check once for each crash state, instead of once for many",
     )
     add_jobs(parser)
     parser.add_argument(
@@ -111,7 +114,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="test first what failed in the last run, which FILE lists, and report what passes now; FILE is brought "
         "up to date",
     )
-    parser.add_argument("--baseline", metavar="FILE", help="findings listed in FILE do not fail the run")
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="findings listed in FILE do not fail the run")
     parser.add_argument(
         "--update-baseline",
         action="store_true",
@@ -122,8 +125,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help=f"exit with 1 for findings of this severity or a higher one: {', '.join(FAIL_ON)} (default: warning)",
     )
-    parser.add_argument("--search-base", action="store_true", help=argparse.SUPPRESS)  # what BaseAhead starts
-    parser.add_argument("--no-fixes", action="store_true", help="do not look for fixes (which takes at most 10 s)")
+    parser.add_argument("--search-base", action="store_true", help=argparse.SUPPRESS)  # what BaseVersion starts
+    parser.add_argument(
+        "--no-fixes",
+        dest="fixes",
+        action="store_false",
+        default=None,
+        help="do not look for fixes (which takes at most 10 s)",
+    )
     parser.add_argument("--name", default="", help="distinguishes runs of one configuration and model on GitHub")
     parser.add_argument(
         "--failure", type=Path, metavar="PATH", help="where to write why, if the run fails, for `crashcheck publish`"
@@ -173,7 +182,7 @@ def _write_failure(path: Path, failure: Failure) -> None:
         raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
-def _check_options(args: argparse.Namespace, config: Config) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     if args.base is not None and args.diff not in (None, args.base):
         raise CrashcheckError("bad-option", "--base and --diff name two bases.", "Leave out --diff: --base implies it.")
     if args.update_baseline and args.baseline is None:
@@ -188,107 +197,57 @@ def _check_options(args: argparse.Namespace, config: Config) -> None:
 
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck import pipeline
-    from crashcheck.change import base as change_base
-    from crashcheck.change.base_ahead import SEARCHING, BaseAhead
+    from crashcheck.change.base import BaseVersion
+    from crashcheck.change.comparison import compare
     from crashcheck.change.diff import git_diff
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline
     from crashcheck.reports.progress import LiveProgress, progress_console
 
-    wanted = [parse_format(text) for text in args.format or ()]
+    wanted = [parse_format(text) for text in args.format or ("terminal",)]
     jobs = jobs_of(args)
-    configure = _overriding(args)
-    config = configure(load(args.config))
+    config = config_of(args)
     on_config(config)
-    since = args.base if args.base is not None else args.diff
-    _check_options(args, config)
-    if args.shard is not None:
-        return _run_shard(args, config, git_diff(config.folder, since) if since is not None else None)
-    if args.base is not None and (nothing := change_base.unchanged(config, args.base, args.name)) is not None:
-        write_reports(nothing, config.folder, wanted or [("terminal", None)], git_diff(config.folder, args.base))
-        return EXIT_CLEAN
-    baseline_path = Path(args.baseline) if args.baseline is not None else None
-    baseline = load_baseline(baseline_path, args.update_baseline) if baseline_path is not None else None
+    _check_options(args)
+    since = args.diff if args.base is None else args.base
     change = git_diff(config.folder, since) if since is not None else None
-    if args.search_base:
-        change_base.search(config, args.base, configure, jobs=jobs, depth=args.depth)
-        return EXIT_CLEAN
     console = progress_console()
-    ahead = BaseAhead((jobs or pipeline.cores()) if args.base is not None and not args.shards else 0)
-    if ahead.jobs and change_base.is_kept(config, args.base, configure, args.depth):
-        ahead = BaseAhead(0)
+    live = LiveProgress(console, config.budget)
+    options = pipeline.RunOptions(jobs, args.depth, on_progress=live.update)
+    if args.shard is not None:
+        return _run_shard(args.shard, config, replace(options, change=change), live)
+    base = None if args.base is None else BaseVersion(config, args.base, partial(configured, args), options)
+    if base is not None and (nothing := base.unchanged(args.name)) is not None:
+        write_reports(nothing, config.folder, wanted, change)
+        return EXIT_CLEAN
+    baseline = load_baseline(args.baseline, args.update_baseline) if args.baseline is not None else None
+    if base is not None and args.search_base:
+        base.result()
+        return EXIT_CLEAN
     keep = _keeper(config, args.depth, console) if args.keep_for_base else lambda result: None
-    with ahead, _cluster(args.executor) as cluster, LiveProgress(console, config.budget) as live:
-
-        def on_progress(phase: str, progress: Progress | None) -> None:
-            if phase == SEARCHING:
-                ahead.start()
-            live.update(phase, progress)
-
-        ran = pipeline.run(
-            config,
-            jobs=(jobs or pipeline.cores()) - ahead.jobs,
-            depth=args.depth,
-            change=change,
-            baseline=baseline,
-            resume=args.resume,
-            shards=args.shards,
-            cluster=cluster,
-            failing=args.failing,
-            on_progress=on_progress,
-        )
-        keep(ran.result)
-        ahead.wait()
-        if args.base is not None and change is not None:
-            compared = change_base.compare(
-                config,
-                ran,
-                args.base,
-                configure,
-                jobs=jobs,
-                depth=args.depth,
-                change=change,
-                baseline=baseline_path,
-                on_phase=lambda phase: live.update(phase, None),
-            )
-            ran = pipeline.keep_fixes(replace(ran, result=compared), config.folder)  # some put a deleted line back
-    updating = baseline_path is not None and baseline is not None and args.update_baseline
-    result = replace(policy.accepted(ran.result) if updating else ran.result, name=args.name)
-    write_reports(result, config.folder, wanted or [("terminal", None)], change, ran.folder / OPENED)
+    with _cluster(args.executor) as cluster, live:
+        options = replace(options, change=change, baseline=baseline, resume=args.resume, cluster=cluster)
+        options = replace(options, shards=args.shards, failing=args.failing)
+        with nullcontext(options) if base is None else base.searched_beside(options) as beside:
+            ran = pipeline.run(config, beside)
+            keep(ran.result)
+        if base is not None and change is not None:
+            ran = compare(ran, base, change, args.baseline)
+    result = replace(policy.accepted(ran.result) if args.update_baseline else ran.result, name=args.name)
+    write_reports(result, config.folder, wanted, change, ran.folder / OPENED)
     if args.images is not None:
-        _write_images(args, config, ran, filter(policy.counts, result.findings), console)
-    if updating:
+        _write_images(args, ran, filter(policy.counts, result.findings), console)
+    if args.update_baseline and baseline is not None:
         # After the reports: a finding that nobody was shown must not become a known one.
-        assert baseline_path is not None
-        assert baseline is not None
-        _update_baseline(baseline_path, baseline, ran.result, console)
+        _update_baseline(args.baseline, baseline, ran.result, console)
     return policy.exit_code(result)
 
 
-def _overriding(args: argparse.Namespace) -> Callable[[Config], Config]:
-    """A configuration with the options of the command line instead of what it has."""
-    return partial(
-        override,
-        model=args.model,
-        tear=args.tear,
-        strategy=args.strategy,
-        deviations=args.deviations,
-        budget=args.budget,
-        states=args.states,
-        explore=False if args.no_explore else None,
-        notes=args.notes,
-        fixes=False if args.no_fixes else None,
-        fail_on=args.fail_on,
-    )
-
-
-def _write_images(
-    args: argparse.Namespace, config: Config, ran: Ran, findings: Iterable[Finding], console: Console
-) -> None:
+def _write_images(args: argparse.Namespace, ran: Ran, findings: Iterable[Finding], console: Console) -> None:
     from crashcheck.crash_image import write_images
     from crashcheck.reports.view.text import line
 
-    for why in write_images(config, ran.folder, findings, args.images, args.images_mib << 20):
+    for why in write_images(ran.config, ran.folder, findings, args.images, args.images_mib << 20):
         console.print(f"crashcheck: no crash image of {line(why)}", markup=False, soft_wrap=True)
 
 
@@ -307,17 +266,14 @@ def _cluster(executor: str | None) -> AbstractContextManager[Cluster | None]:
     return DaskCluster(address)
 
 
-def _run_shard(args: argparse.Namespace, config: Config, change: Diff | None) -> int:
+def _run_shard(text: str, config: Config, options: RunOptions, live: LiveProgress) -> int:
     """Search a share, and leave what was found to `crashcheck merge`."""
     from crashcheck import pipeline
-    from crashcheck.reports.progress import LiveProgress, progress_console
 
-    share = _share(args.shard)
+    share = _share(text)
     path = Path(f"shard-{share.index}-of-{share.of}.crashcheck")
-    with LiveProgress(progress_console(), config.budget) as live:
-        shard, stop = pipeline.run_shard(
-            config, share, path, jobs=jobs_of(args), change=change, on_progress=live.update
-        )
+    with live:
+        shard, stop = pipeline.run_shard(config, share, path, options)
     print(
         f"shard {share}: {shard.runs:,} crash states executed, {shard.explored:,} stretches explored; "
         f"{f'ended early ({stop.value})' if stop.cut_short else 'complete'}: {path}"

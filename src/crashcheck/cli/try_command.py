@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from crashcheck.cache import cache_folder
-from crashcheck.cli.options import add_jobs, jobs_of
+from crashcheck.cli.options import add_jobs, configured, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
-from crashcheck.config import FILE_NAME, Config, load, override, parse_fault
+from crashcheck.config import FILE_NAME, Config, load, parse_fault
 from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_FINDINGS, CrashcheckError
 from crashcheck.models import FAMILIES
@@ -83,13 +83,7 @@ def main(args: argparse.Namespace) -> int:
     folder = (args.folder or Path.cwd()).resolve()
     _refuse(folder, named=args.folder is not None)
     faults = [parse_fault(text) for text in args.fault]
-    config = override(
-        _config(folder, words, faults, exits=args.exit, io_uring=args.io_uring),
-        model=args.model,
-        amplify=args.amplify,
-        budget=args.budget,
-        states=args.states,
-    )
+    config = configured(args, _config(folder, words, faults, exits=args.exit, io_uring=args.io_uring))
     wanted = [parse_format(text) for text in args.format or ()]
     command = Command(words, folder if args.folder is not None else None, faults, args.io_uring)
     prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
@@ -102,7 +96,8 @@ def main(args: argparse.Namespace) -> int:
                 shown.enter_context(live)  # not before: the terminal is the command's
                 return recording
 
-            ran = pipeline.run(config, jobs=jobs_of(args), on_progress=live.update, record=record)
+            options = pipeline.RunOptions(jobs_of(args), record=record, on_progress=live.update)
+            ran = pipeline.run(config, options)
     except CrashcheckError as error:
         raise _of_command(error, words, folder) from error
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's alone, as under strace

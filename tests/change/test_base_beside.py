@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crashcheck.change.base_ahead import BaseAhead
+from crashcheck.change.base import jobs_beside
 from support.ledger import CONFIG, PERSISTED, SOURCE
 from support.versions import Project, compared
 
@@ -13,7 +13,7 @@ COMMAND_OF_GRANDPARENT = "read -r _ _ _ up _ </proc/$PPID/stat && tr '\\\\0' ' '
 
 @pytest.mark.parametrize(("jobs", "of_base"), [(0, 0), (1, 0), (3, 0), (4, 2), (5, 2), (16, 8)])
 def test_the_base_gets_half_of_the_jobs_where_there_are_four(jobs: int, of_base: int) -> None:
-    assert BaseAhead(jobs).jobs == of_base
+    assert jobs_beside(jobs) == of_base
 
 
 @pytest.mark.parametrize(("jobs", "by_another"), [("4", True), ("1", False)])
