@@ -6,7 +6,7 @@ the rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from crashcheck.checker.oracles import prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import in_order
-from crashcheck.checker.results import Base, Compared, Earlier, Finding, RunResult, StopReason
+from crashcheck.checker.results import Base, Earlier, Finding, RunResult, StopReason
 from crashcheck.checker.token import Token, digest
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
@@ -44,7 +44,9 @@ def compare(head: Ran, base: BaseVersion, change: Diff, baseline: Path | None) -
             raise CrashcheckError("base-skipped", "the run was interrupted")
         earlier = base.result()
     except CrashcheckError as error:
-        result = _marked(head.result, {}, replace(what, note=f"the base was not searched: {_reason(error)}"))
+        every = (*head.result.findings, *head.result.uncertain)
+        what = replace(what, note=f"the base was not searched: {_reason(error)}")
+        result = _marked(head.result, dict(enumerate(every)), what)
     else:
         base.options.on_phase("comparing with the base")
         result = _compared(head, earlier, base, what, change)
@@ -89,30 +91,29 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     every = (*result.findings, *result.uncertain)
     earlier = (*base.findings, *base.uncertain)
     pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
-    verdicts: dict[int, Compared] = dict.fromkeys(pairs, "existing")
-    fresh = [at for at in range(len(every)) if at not in pairs]
-    gone = [at for at in range(len(earlier)) if at not in set(pairs.values())]
-    bugs: dict[int, Finding | None] = {}
+    shown = {at: replace(one, compared="existing") if at in pairs else one for at, one in enumerate(every)}
+    fresh = [at for at in shown if at not in pairs]
+    met = set(pairs.values())
+    gone = [one for at, one in enumerate(earlier) if at not in met]
     if fresh or gone:
         try:
             folder = version.recording()
             with _side(head.config, head.folder, jobs) as here, _side(version.config, folder, jobs) as there:
-                impossible: dict[int, Finding] = {}
+                impossible: list[int] = []
                 for at in fresh[:MOST_COUNTERPARTS]:
                     found = _counterpart(every[at], here, there)
-                    if found.states:
-                        verdicts[at] = "existing" if there.fails(found) else "introduced"
-                    elif found.impossible:
-                        verdicts[at] = "introduced"
-                        impossible[at] = every[at]
-                proved = {at: one for at, one in impossible.items() if at < len(result.findings)}
-                bugs = _by_removed_persists(proved, here, there, change)
-                what = replace(what, earlier=tuple(_not_met([earlier[at] for at in gone], here, there)))
+                    if found.states or found.impossible:
+                        existing = bool(found.states) and there.fails(found)
+                        shown[at] = replace(every[at], compared="existing" if existing else "introduced")
+                    if not found.states and found.impossible and at < len(result.findings):
+                        impossible.append(at)
+                _merge_by_removed_persists(shown, impossible, here, there, change)
+                what = replace(what, earlier=tuple(_not_met(gone, here, there)))
         except (CrashcheckError, ReopenDifference) as error:
             what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
     if base.stop_reason is StopReason.EXHAUSTED:  # it would have found them
-        verdicts = dict.fromkeys(fresh, "introduced") | verdicts
-    return _marked(result, verdicts, what, bugs)
+        shown = {at: replace(one, compared=one.compared or "introduced") for at, one in shown.items()}
+    return _marked(result, shown, what)
 
 
 def _not_met(findings: Iterable[Finding], here: _Side, there: _Side) -> Iterator[Earlier]:
@@ -125,27 +126,27 @@ def _not_met(findings: Iterable[Finding], here: _Side, there: _Side) -> Iterator
         yield Earlier(one.id, one.kind, one.message, fate, len(found.states))
 
 
-def _by_removed_persists(
-    findings: Mapping[int, Finding], here: _Side, there: _Side, change: Diff
-) -> dict[int, Finding | None]:
-    """What each finding becomes that a deleted flush, fence or sync explains; None where another one names it, too.
+def _merge_by_removed_persists(
+    shown: dict[int, Finding], impossible: Sequence[int], here: _Side, there: _Side, change: Diff
+) -> None:
+    """Let one finding name the deleted flushes, fences or syncs that explain it and others, which it replaces.
 
-    `findings`: those that the base cannot have, by their place in the result.
+    `impossible`: those of `shown` that the base cannot have.
     """
-    removed = removed_persists((there.config, there.run), (here.config, here.run), change) if findings else []
+    if not impossible:
+        return
+    removed = removed_persists((there.config, there.run), (here.config, here.run), change)
     explained: dict[tuple[int, ...], list[int]] = {}
-    for at, finding in findings.items():
-        state = Token.parse(finding.replay).for_trace(here.run.subject.trace)
-        pair = parted(finding, state, here.signed, there.signed)
+    for at in impossible:
+        state = Token.parse(shown[at].replay).for_trace(here.run.subject.trace)
+        pair = parted(shown[at], state, here.signed, there.signed)
         by = explaining(pair, removed) if pair is not None else ()
         if by:
             explained.setdefault(by, []).append(at)
     compiles = UnitCompiles(here.run.facts, here.config.folder)
-    bugs: dict[int, Finding | None] = {}
     for by, members in explained.items():
-        bugs |= dict.fromkeys(members)
-        bugs[members[0]] = one_bug([findings[at] for at in members], [removed[each] for each in by], compiles)
-    return bugs
+        findings = [shown.pop(at) for at in members]
+        shown[members[0]] = one_bug(findings, [removed[each] for each in by], compiles)
 
 
 def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
@@ -157,25 +158,19 @@ def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
     return counterpart(finding, token.for_trace(trace), here.signed, there.signed)
 
 
-def _marked(
-    result: RunResult, verdicts: Mapping[int, Compared], base: Base, bugs: Mapping[int, Finding | None] = {}
-) -> RunResult:
-    """Findings without a verdict: introduced where the change touches them, else not compared, which they name.
-
-    `bugs`: what some of them become.
-    """
-
-    def mark(findings: tuple[Finding, ...], first: int) -> tuple[Finding, ...]:
-        return in_order(
-            _compared_as(shown, verdicts.get(at, "introduced" if one.in_diff else "not-compared"))
-            for at, one in enumerate(findings, first)
-            if (shown := bugs.get(at, one)) is not None
-        )
-
+def _marked(result: RunResult, shown: Mapping[int, Finding], base: Base) -> RunResult:
+    """`shown`: the findings, then the uncertain ones, by their place in the result."""
     proved = len(result.findings)
-    return replace(result, findings=mark(result.findings, 0), uncertain=mark(result.uncertain, proved), base=base)
+    findings = in_order(_with_verdict(shown[at]) for at in sorted(shown) if at < proved)
+    uncertain = in_order(_with_verdict(shown[at]) for at in sorted(shown) if at >= proved)
+    return replace(result, findings=findings, uncertain=uncertain, base=base)
 
 
-def _compared_as(finding: Finding, verdict: Compared) -> Finding:
-    why = "it counts because it could not be compared with the base" if verdict == "not-compared" else ""
-    return replace(finding, compared=verdict, note="; ".join(filter(None, (finding.note, why))))
+def _with_verdict(finding: Finding) -> Finding:
+    """One that was not compared is introduced if the change touches it; else it names that."""
+    if finding.compared:
+        return finding
+    if finding.in_diff:
+        return replace(finding, compared="introduced")
+    why = "it counts because it could not be compared with the base"
+    return replace(finding, compared="not-compared", note="; ".join(filter(None, (finding.note, why))))

@@ -42,53 +42,45 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    config = load(args.config)
-    if args.image is not None:
-        return _on_image(config, args.image, args.keep)
-    from crashcheck.checker.token import ReopenToken, Token, parse
+    from crashcheck.checker.token import ReopenToken, parse
 
-    for path in (args.keep, _operations_of(args.keep)) if args.keep is not None else ():
+    config, keep = load(args.config), args.keep
+    for path in () if keep is None else (keep, _operations_of(keep)):
         if path.exists():
             raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
-    token = parse(args.token)
-    if isinstance(token, ReopenToken) and args.keep is not None:
+    token = None if args.image is not None else parse(args.token)
+    if isinstance(token, ReopenToken) and keep is not None:
         raise CrashcheckError("token-no-state", "a clean reopen leaves no crash image", "Omit --keep.")
-    if args.keep is None:
-        with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
-            let_enter(Path(folder), config.folder)
-            if isinstance(token, ReopenToken):
-                return _reopen(config, token, Path(folder))
-            return _replay(config, token, Path(folder) / "image", kept=False)
-    assert isinstance(token, Token)
-    with tempfile.TemporaryDirectory(prefix=f".{args.keep.name}-", dir=_parent(args.keep)) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="crashcheck-replay-" if keep is None else f".{keep.name}-", dir=None if keep is None else _parent(keep)
+    ) as folder:
         let_enter(Path(folder), config.folder)
+        if isinstance(token, ReopenToken):
+            return _reopen(config, token, Path(folder))
         image = Path(folder) / "image"
-        code = _replay(config, token, image, kept=True, shown=args.keep)
-        image.rename(args.keep)
+        code = _on_image(config, args.image, image, keep) if token is None else _replay(config, token, image, keep)
+        if keep is not None:
+            image.rename(keep)
     return code
 
 
-def _on_image(config: Config, archive: Path, keep: Path | None) -> int:
+def _on_image(config: Config, archive: Path, image: Path, keep: Path | None) -> int:
     from crashcheck.crash_image import run_check
-    from crashcheck.reports.view.text import block
 
-    if keep is not None and keep.exists():
-        raise CrashcheckError("replay-exists", f"{keep} already exists.", "Name a folder that does not exist yet.")
-    with tempfile.TemporaryDirectory(
-        prefix="crashcheck-replay-", dir=None if keep is None else _parent(keep)
-    ) as folder:
-        let_enter(Path(folder), config.folder)
-        image = Path(folder) / "image"
-        image.mkdir()
-        rerun = run_check(config, archive, image)
-        if keep is not None:
-            image.rename(keep)
-    for text in block(rerun.output)[0]:
-        print(f"  | {text}")
-    print(f"The check on the crash image: {rerun.ended}.")
+    image.mkdir()
+    rerun = run_check(config, archive, image)
+    _print(rerun.output, rerun.ended)
     if keep is not None:
         print(f"The image, as the check left it, is in {keep}.")
     return EXIT_CLEAN if rerun.passed else EXIT_FINDINGS
+
+
+def _print(output: str, ended: str) -> None:
+    from crashcheck.reports.view.text import block
+
+    for text in block(output)[0]:
+        print(f"  | {text}")
+    print(f"The check on the crash image: {ended}.")
 
 
 def _operations_of(folder: Path) -> Path:
@@ -178,22 +170,19 @@ def _record_again(config: Config) -> RecordedRun:
         return run
 
 
-def _replay(config: Config, token: Token, image: Path, *, kept: bool, shown: Path | None = None) -> int:
+def _replay(config: Config, token: Token, image: Path, keep: Path | None) -> int:
     from crashcheck.reports.view.sentences import outcome
-    from crashcheck.reports.view.text import block
 
     replayed = replay_token(config, token, image)
-    for text in block(replayed.verdict.output)[0]:
-        print(f"  | {text}")
-    print(f"The check on the crash image: {outcome(replayed.verdict)}.")
-    if kept and shown is not None:
-        print(f"The image is in {shown}. To run the check on it again:")
-        command = replayed.command.replace(str(image), str(shown.absolute()))
+    _print(replayed.verdict.output, outcome(replayed.verdict))
+    if keep is None:
+        print("`--keep FOLDER` keeps the image there, for a debugger.")
+    else:
+        print(f"The image is in {keep}. To run the check on it again:")
+        command = replayed.command.replace(str(image), str(keep.absolute()))
         if replayed.operations:
-            operations = _operations_of(shown.absolute())
+            operations = _operations_of(keep.absolute())
             operations.write_bytes(replayed.operations)
             command = command.replace("'{ops}'", "{ops}").replace("{ops}", shlex.quote(str(operations)))
         print(f"  {command}")
-    else:
-        print("`--keep FOLDER` keeps the image there, for a debugger.")
     return EXIT_CLEAN if replayed.verdict.passed else EXIT_FINDINGS
