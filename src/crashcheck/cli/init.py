@@ -70,7 +70,6 @@ name = "px86"
 # states = 100000        # crash states to check; if only this is given, there is no time limit
 
 # [record]
-# mapping = "fixed"      # map files at the same addresses again, as raw pointers in them need
 # memory = "persistent"  # "all": record loads and stores of volatile memory, too; slower
 
 # [report]

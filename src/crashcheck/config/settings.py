@@ -34,7 +34,6 @@ ORACLES = ("exit-status", "output-equivalence", "snapshot")
 ACKNOWLEDGED = ("output", "exit")
 FIRST = ("check", "skip")
 FILE_SYSTEMS = ("ext4", "posix")
-MAPPINGS = ("fixed",)
 MEMORIES = ("persistent", "all")
 IO_URING = ("refuse", "allow")
 RECORDERS = ("linked", "syscalls")
@@ -134,7 +133,6 @@ class BudgetConfig:
 class RecordConfig:
     """[record]: how the workload is recorded."""
 
-    mapping: str = "fixed"  # watched files reopen at the address where they were first mapped
     memory: str = "persistent"  # whose loads and stores are recorded: "all" includes memory that a crash loses
     io_uring: str = "refuse"  # of a traced program: "allow" gives up the verdict
 
@@ -253,7 +251,7 @@ def parse(text: str, path: Path) -> Config:
     strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
     budget = section("budget", ("seconds", "states"))
     report = section("report", ("notes", "fixes", "fail_on"))
-    record = section("record", ("mapping", "memory", "io_uring"))
+    record = section("record", ("memory", "io_uring"))
     workload_s = workload.seconds("timeout_s", 60.0)
     config = Config(
         path=path.absolute(),
@@ -299,7 +297,6 @@ def parse(text: str, path: Path) -> Config:
             states=budget.whole("states", 1, least=1) if "states" in budget.values else None,
         ),
         record=RecordConfig(
-            mapping=record.choice("mapping", MAPPINGS, "fixed"),
             memory=record.choice("memory", MEMORIES, "persistent"),
             io_uring=record.choice("io_uring", IO_URING, "refuse"),
         ),
