@@ -94,8 +94,7 @@ class PersistenceGraph:
 
     `extra` and `component` are for models of file systems. Their journals and delayed allocation order pieces of
     different granules (a file's data before its size, a rename after both) with no event that makes the earlier one
-    durable, which durable_from cannot express. No model of today adds such an order: `extra` is empty, and `component`
-    is the granule.
+    durable, which durable_from cannot express. Of the other models `extra` is empty, and `component` is the granule.
     """
 
     trace: Trace

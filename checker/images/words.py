@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import ranges
+from crashcheck.analyzer.arrays import mix_hash, ranges
 from crashcheck.analyzer.persistence.graph import STALE_BYTE, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
@@ -25,17 +25,11 @@ _FILE = 0xFF51AFD7ED558CCD  # odd: files are apart in all 64 bits
 _BATCH = 1 << 18  # words hashed at once
 
 
-def _mix(x: Words) -> Words:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def term(lane: int, file: Words, word: Words, value: Words) -> Words:
     """One lane of the keyed hash of a word's place and value (rounds of splitmix64)."""
     key, other = _KEYS[lane]
-    place = _mix(file * np.uint64(_FILE) + word + np.uint64(key))
-    return _mix(place + _mix((value ^ np.uint64(other)) + place * np.uint64(key | 1)))
+    place = mix_hash(file * np.uint64(_FILE) + word + np.uint64(key))
+    return mix_hash(place + mix_hash((value ^ np.uint64(other)) + place * np.uint64(key | 1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +134,14 @@ def silent_processes(operations: Operations) -> tuple[int, ...]:
     return tuple(out)
 
 
+class _Found(NamedTuple):
+    """A behaviour: its node of the call tree, whether it is one of a function (0) or merged (1), and its operations."""
+
+    node: int
+    level: int
+    members: Ints
+
+
 def find_call_behaviours(graph: PersistenceGraph, facts: Facts | None = None) -> Behaviours:
     """The behaviours of each function, and those that their callers merge (of `level` 1)."""
     nodes = build_nodes(graph)
@@ -146,20 +155,19 @@ def find_call_behaviours(graph: PersistenceGraph, facts: Facts | None = None) ->
         tree.path([(operations.places.function(site), site) for site in reversed(frames)])
         for frames in operations.frames
     ]
-    node_of, level, members = [], [], []
+    found: list[_Found] = []
     durable = _durable(operations, nodes)
     for own in _by_thread(operations):
         mine = [
             paths[call] if speaks[at] else (ROOT,)
             for at, call in zip(own.tolist(), operations.call[own].tolist(), strict=True)
         ]
-        for node, deep, rows in _of_thread(mine, token[own], operations.event[own], durable[own], own):
-            chosen = own[rows][operations.update[own[rows]] == 1]
-            if len(chosen):
-                node_of.append(node)
-                level.append(deep)
-                members.append(chosen)
-    return _behaviours(operations, nodes, tree, silent, speaks, node_of, level, members)
+        for one in _of_thread(mine, token[own], operations.event[own], durable[own], own):
+            members = own[one.members]
+            updates = members[operations.update[members] == 1]
+            if len(updates):
+                found.append(one._replace(members=updates))
+    return _behaviours(operations, nodes, tree, silent, speaks, found)
 
 
 def _by_thread(operations: Operations) -> Iterator[Ints]:
@@ -175,10 +183,8 @@ def _durable(operations: Operations, nodes: Nodes) -> Ints:
     return out
 
 
-def _of_thread(
-    paths: list[tuple[int, ...]], token: Ints, event: Ints, durable: Ints, place: Ints
-) -> Iterator[tuple[int, int, Ints]]:
-    """(node, level, rows) of each behaviour of one thread. `place`: of its operations in the run's."""
+def _of_thread(paths: list[tuple[int, ...]], token: Ints, event: Ints, durable: Ints, place: Ints) -> Iterator[_Found]:
+    """The behaviours of one thread, by rows of its operations. `place`: of these in the run's."""
     known: dict[tuple[int, int], int] = {}
 
     def prefix(at: int) -> int:
@@ -194,7 +200,7 @@ def _of_thread(
         for low, high in itertools.pairwise(begins):
             rows = np.arange(first + low, first + high)
             made.add(rows.tobytes())
-            yield paths[first][depth], 0, rows
+            yield _Found(paths[first][depth], 0, rows)
     for node, numbers in merged([paths[first][: depth + 1] for first, _, depth in found]):
         rows = np.concatenate([np.arange(found[number][0], found[number][1]) for number in numbers])
         cluster = near(place[rows])
@@ -204,7 +210,7 @@ def _of_thread(
             for low, high in itertools.pairwise(begins):
                 if (key := some[low:high].tobytes()) not in made:
                     made.add(key)
-                    yield node, 1, some[low:high]
+                    yield _Found(node, 1, some[low:high])
 
 
 def _behaviours(
@@ -213,9 +219,7 @@ def _behaviours(
     tree: CallTree,
     silent: tuple[int, ...],
     speaks: NDArray[np.bool_],
-    node_of: list[int],
-    level: list[int],
-    members: list[Ints],
+    found: list[_Found],
 ) -> Behaviours:
     trace, places = operations.graph.trace, operations.places
     site_of = {places.function(site): site for frames in operations.frames for site in frames}
@@ -226,11 +230,11 @@ def _behaviours(
         name = places.name(site) if site is not None else ""
         return types.setdefault(f"({name or _program(trace)})", len(types))
 
-    distinct, instance = np.unique(np.array(node_of, dtype=np.int64), return_inverse=True)
+    distinct, instance = np.unique(np.array([one.node for one in found], dtype=np.int64), return_inverse=True)
     none, zero = np.zeros(0, dtype=np.int64), np.zeros(len(distinct), dtype=np.int64)
     kind = np.array([type_of(node) for node in distinct.tolist()], dtype=np.int64)
     instances = Instances(kind, zero, distinct, zero, none, none, none, tuple(types), (), 0)
-    rows = [_nodes_of(nodes, operations.event[each]) for each in members]
+    rows = [_nodes_of(nodes, operations.event[one.members]) for one in found]
     start = np.cumsum([0, *map(len, rows)])
     return Behaviours(
         operations.graph,
@@ -240,7 +244,7 @@ def _behaviours(
         instance.reshape(-1),
         start,
         np.concatenate([*rows, none]),
-        np.array(level, dtype=np.int64),
+        np.array([one.level for one in found], dtype=np.int64),
         _note(trace, silent),
     )
 
