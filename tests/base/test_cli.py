@@ -13,7 +13,9 @@ import pytest
 
 from crashcheck import __version__, cli, config
 from crashcheck.cli.init import BUILDS
+from crashcheck.cli.options import config_of
 from crashcheck.errors import CrashcheckError
+from support.ledger import CONFIG
 
 
 def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,6 +52,32 @@ def test_init_in_a_folder_that_cannot_be_made_is_an_error(
     (tmp_path / "file").touch()
     assert cli.main(["init", str(tmp_path / folder)]) == 2
     assert "[init-unwritable]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "section", "key", "value"),
+    [
+        ("run --model page-cache --tear 512", "model", "tear", 512),
+        ("run --no-explore", "strategy", "explore", False),
+        ("run --no-fixes", "report", "fixes", False),
+        ("run --notes", "report", "notes", True),
+        ("run --fail-on error", "report", "fail_on", "error"),
+        ("merge --budget 2m shard", "budget", "seconds", 120.0),
+        ("record --strategy bounded", "strategy", "name", "bounded"),
+        ("groups", "strategy", "name", "ranked"),
+        ("invariants --model eadr", "model", "name", "eadr"),
+        ("mutate", "budget", "seconds", 10.0),
+        ("run", "report", "fixes", True),
+        ("run", "strategy", "explore", True),
+    ],
+)
+def test_an_option_is_set_in_the_configuration_in_each_subcommand_that_has_it(
+    tmp_path: Path, words: str, section: str, key: str, value: object
+) -> None:
+    (tmp_path / "crashcheck.toml").write_text(CONFIG + '[strategy]\nname = "witcher"\n', encoding="utf-8")
+    subcommand, *options = words.split()
+    args = cli.build_parser().parse_args([subcommand, "-c", str(tmp_path), *options])
+    assert getattr(getattr(config_of(args), section), key) == value
 
 
 def test_version_names_the_libraries_that_matter(capsys: pytest.CaptureFixture[str]) -> None:
