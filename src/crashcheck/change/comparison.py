@@ -22,7 +22,7 @@ from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import in_order
 from crashcheck.checker.results import Base, Earlier, Finding, RunResult, StopReason
-from crashcheck.checker.token import Token, digest
+from crashcheck.checker.token import Token, digest, parse
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.pipeline import Ran, keep_fixes
@@ -151,9 +151,8 @@ def _merge_by_removed_persists(
 
 def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
     """None where the finding's state is not one of `here`: a program that is recorded again may do other things."""
-    token = Token.parse(finding.replay)
-    trace = here.run.subject.trace
-    if len(token.levels) > 1 or token.levels[0].digest != digest(trace):
+    token, trace = parse(finding.replay), here.run.subject.trace
+    if not isinstance(token, Token) or len(token.levels) > 1 or token.levels[0].digest != digest(trace):
         return Counterpart()
     return counterpart(finding, token.for_trace(trace), here.signed, there.signed)
 
