@@ -32,14 +32,14 @@ OPERATIONS = "operations"  # in a run's folder: the operations file of the workl
 
 def build_environment(config: Config) -> dict[str, str]:
     """Environment variables by which crashcheck-cc knows which functions are operations."""
-    names = "\n".join((*config.workload.operations, *map(PAIR.join, config.workload.operation_pairs)))
+    names = "\n".join((*config.workload.operation_functions, *map(PAIR.join, config.workload.operation_pairs)))
     return {"CRASHCHECK_OPERATIONS": names} if names else {}
 
 
 def require_marked_operations(config: Config, facts: ProgramFacts) -> None:
     """Raise CrashcheckError operations-not-found if [workload] operations names a function that is not marked."""
     marked = found_operations(name for unit in facts.units.values() for name in unit.functions)
-    named = (*config.workload.operations, *chain.from_iterable(config.workload.operation_pairs))
+    named = (*config.workload.operation_functions, *chain.from_iterable(config.workload.operation_pairs))
     missing = [name for name in dict.fromkeys(named) if name not in marked]
     if missing:
         raise CrashcheckError(

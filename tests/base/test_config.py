@@ -144,6 +144,10 @@ def test_an_unknown_key_is_an_error_that_suggests_the_near_one(text: str, messag
         (LEAST + "memory_mib = 1.5", "[check] memory_mib is 1.5, a number; expected a whole number."),
         (LEAST + "env = { A = 1 }", "[check] env.A is 1, a whole number; expected a string."),
         (LEAST + "first = 1", "[check] first is 1, a whole number; expected 'check' or 'skip'."),
+        (
+            LEAST + "[[suppress]]\nid = 'a'\nreason = 'old'\nkinds = 'ordering'",
+            "[[suppress]] kinds is 'ordering', a string; expected a list of kinds, as in [\"ordering\"].",
+        ),
         ("build = 3" + LEAST, "[build] is 3, a whole number; expected a table."),
         (
             LEAST + "[setup]\ncommand = []",
@@ -173,7 +177,14 @@ def test_a_wrong_type_names_the_key_the_value_and_what_is_expected(text: str, me
         ),
         (LEAST + "[model]\nname = 'page_cache'", "[model] name is 'page_cache'", "Did you mean 'page-cache'?"),
         (LEAST + "[model]\ntear = 1024", "[model] tear is 1024; it must be 'none', 512 or 4096.", ""),
+        (
+            LEAST + "[[suppress]]\nid = 'a'\nreason = 'old'\nkinds = ['*', 'odering']",
+            "[[suppress]] kinds is 'odering'; it must be 'ordering', 'atomicity', 'unpersisted', 'recovery-failure', "
+            "'reopen' or '*'.",
+            "Did you mean 'ordering'?",
+        ),
         (LEAST + "[model]\ntear = true", "[model] tear is True; it must be 'none', 512 or 4096.", ""),
+        (LEAST + "timeout_s = 1e18", "[check] timeout_s is 1e+18; the most is 1000000000.", ""),
         (LEAST + "timeout_s = 0", "[check] timeout_s is 0; it must be a number above zero.", ""),
         (LEAST + "timeout_s = nan", "[check] timeout_s is nan; it must be a number above zero.", ""),
         (LEAST + "[budget]\nstates = 0", "[budget] states is 0; the least is 1.", ""),

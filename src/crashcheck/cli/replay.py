@@ -107,7 +107,7 @@ def replay_token(config: Config, token: Token, image: Path) -> Replayed:
     options = token.options
     config = replace(
         config,
-        model=replace(config.model, name=token.model, tear=options.tear, files=options.files, amplify=options.amplify),
+        model=replace(config.model, name=token.model, tear=options.tear, files=options.files, amplify=options.amplify),  # type: ignore[arg-type]
     )
     run = _recorded(config, token.levels[0].digest)
     image.parent.mkdir(parents=True, exist_ok=True)

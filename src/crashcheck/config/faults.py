@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from crashcheck.config.values import Count, Number, Text, choice
 
 # As runtime/syscalls/faults.c has them: the variants of a call, such as pwrite and writev, are one.
 CALLS = (
@@ -18,11 +21,11 @@ ERRORS = tuple(errno.errorcode.values())
 class Fault:
     """The `nth` call of a name on a matching file fails, and the next ones: `times` in all, 0: all of them."""
 
-    call: str
-    error: str = "EIO"
-    file: str = ""  # a pattern as in [pool] files; "": any file of the folder
-    nth: int = 1
-    times: int = 1
+    call: Annotated[str, choice(CALLS, example='"fsync"')]
+    error: Annotated[str, choice(ERRORS, "the name of an error, as 'EIO' or 'ENOSPC'")] = "EIO"
+    file: Text = ""  # a pattern as in [pool] files; "": any file of the folder
+    nth: Count = 1
+    times: Number = 1
 
     @property
     def text(self) -> str:

@@ -1,6 +1,6 @@
 """The configuration: crashcheck.toml and the options of the command line, as one checked value.
 
-Read by hand and not by a library, because an error names the key, shows an example, or asks "did you mean".
+A key of the file is a field of its section's dataclass, with its default; its type declares what values it takes.
 """
 
 from __future__ import annotations
@@ -8,18 +8,34 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from itertools import combinations
 from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from crashcheck.command import Command, descriptor
 from crashcheck.config import server
-from crashcheck.config.faults import CALLS, ERRORS, Fault
+from crashcheck.config.faults import Fault
 from crashcheck.config.values import (
-    MOST_MIB,
     MOST_SECONDS,
+    Count,
+    Environment,
+    Flag,
+    Functions,
+    Mebibytes,
+    Number,
+    Outputs,
+    Patterns,
+    Seconds,
     Section,
+    T,
+    Tear,
+    Text,
+    choice,
     known_only,
-    one_of,
     type_error,
     without_null,
 )
@@ -30,13 +46,6 @@ FILE_NAME = "crashcheck.toml"
 
 MODELS = tuple(FAMILIES)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
-ORACLES = ("exit-status", "output-equivalence", "snapshot")
-ACKNOWLEDGED = ("output", "exit")
-FIRST = ("check", "skip")
-FILE_SYSTEMS = ("ext4", "posix")
-MEMORIES = ("persistent", "all")
-IO_URING = ("refuse", "allow")
-RECORDERS = ("linked", "syscalls")
 FAIL_ON = ("none", "note", "warning", "error")
 FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
 DEFAULT_SECONDS = 300.0
@@ -56,8 +65,8 @@ class SetupConfig:
     """[setup]: makes the files that the workload starts from, the first image. It is not recorded."""
 
     command: Command | None = None
-    env: Mapping[str, str] = field(default_factory=dict)  # added to that of the workload, which it gets, too
-    timeout_s: float = 60.0
+    env: Environment = field(default_factory=dict)  # added to that of the workload, which it gets, too
+    timeout_s: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +74,28 @@ class WorkloadConfig:
     """[workload]: what is recorded."""
 
     command: Command
-    env: Mapping[str, str]
-    timeout_s: float = 60.0
-    operations_file: str = ""  # one operation per line; {ops} in commands
-    operations: tuple[str, ...] = ()  # functions whose outermost calls are operations
-    operation_pairs: tuple[tuple[str, str], ...] = ()  # functions that begin an operation, and those that end it
-    recorder: str = "linked"  # in the program, by crashcheck-cc; "syscalls": from outside, of any program
+    env: Environment = field(default_factory=dict)
+    timeout_s: Seconds = 60.0
+    operations_file: Text = ""  # one operation per line; {ops} in commands
+    operations: Functions = ()  # functions whose outermost calls are operations, or pairs that begin and end one
+    recorder: Literal["linked", "syscalls"] = "linked"  # by crashcheck-cc; "syscalls": of any program
+
+    @property
+    def operation_functions(self) -> tuple[str, ...]:
+        """Functions whose outermost calls are operations."""
+        return tuple(item.strip() for item in self.operations if isinstance(item, str))
+
+    @property
+    def operation_pairs(self) -> tuple[tuple[str, str], ...]:
+        """Functions that begin an operation, and those that end it."""
+        return tuple((item[0].strip(), item[1].strip()) for item in self.operations if not isinstance(item, str))
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
     """[pool]: the files that may lose updates in a crash."""
 
-    files: tuple[str, ...]  # glob patterns relative to the pool folder
+    files: Patterns  # glob patterns relative to the pool folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +103,14 @@ class CheckConfig:
     """[check]: decides whether the files that a crash left are consistent."""
 
     command: Command
-    env: Mapping[str, str]
-    oracle: str = "exit-status"
-    first: str = "check"  # "skip": the first image need not pass
-    timeout_s: float = 10.0
-    memory_mib: int = 4096  # address space of a check; 0: no limit
-    file_mib: int = 8192  # size of each file that a check writes; 0: no limit
-    outputs: tuple[str, ...] = ("stdout",)  # what output equivalence compares
-    acknowledged: str = "output"  # of a trace of system calls: "exit" counts that the command ended, too
+    env: Environment = field(default_factory=dict)
+    oracle: Literal["exit-status", "output-equivalence", "snapshot"] = "exit-status"
+    first: Literal["check", "skip"] = "check"  # "skip": the first image need not pass
+    timeout_s: Seconds = 10.0
+    memory_mib: Mebibytes = 4096  # address space of a check; 0: no limit
+    file_mib: Mebibytes = 8192  # size of each file that a check writes; 0: no limit
+    outputs: Outputs = ("stdout",)  # what output equivalence compares
+    acknowledged: Literal["output", "exit"] = "output"  # of system calls; "exit": that it ended, too
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -105,55 +123,58 @@ class CheckConfig:
 class ModelConfig:
     """[model]: which updates may survive a crash."""
 
-    name: str = "px86"
-    tear: int = 0  # bytes of a sector that persists on its own; 0: pages do not tear
-    files: str = "ext4"  # what makes a new file's name durable (crash-model.md, page-cache rule 5)
-    amplify: bool = False  # a sync after each call that empties or creates a file (system-calls.md, Amplification)
+    name: Annotated[str, choice(MODELS)] = "px86"
+    tear: Tear = 0  # bytes of a sector that persists on its own; 0: pages do not tear
+    files: Literal["ext4", "posix"] = "ext4"  # what makes a new name durable: crash-model.md, page-cache rule 5
+    amplify: Flag = False  # a sync after each call that empties or creates a file (system-calls.md, Amplification)
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
     """[strategy]: which crash states are checked, and in which order."""
 
-    name: str = "ranked"
-    deviations: int = 2  # bounded: at most this many cache lines (pages) that lost, or kept, updates
-    libraries: str = "last"  # ranked: where groups of code outside the project are, "last" or "equal"
-    explore: bool = True  # ranked, exhaustive: decide whole crash points by explored runs
+    name: Annotated[str, choice(STRATEGIES)] = "ranked"
+    deviations: Number = 2  # bounded: at most this many cache lines (pages) that lost, or kept, updates
+    libraries: Literal["last", "equal"] = "last"  # ranked: where groups of code outside the project are
+    explore: Flag = True  # ranked, exhaustive: decide whole crash points by explored runs
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
     """[budget]: how long to search. DEFAULT_SECONDS if neither is given: most programs have too many states for all."""
 
-    seconds: float | None = None
-    states: int | None = None
+    seconds: Seconds | None = None
+    states: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordConfig:
     """[record]: how the workload is recorded."""
 
-    memory: str = "persistent"  # whose loads and stores are recorded: "all" includes memory that a crash loses
-    io_uring: str = "refuse"  # of a traced program: "allow" gives up the verdict
+    memory: Literal["persistent", "all"] = "persistent"  # "all": also memory that a crash loses
+    io_uring: Literal["refuse", "allow"] = "refuse"  # of a traced program: "allow" gives up the verdict
 
 
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
     """[report]: what a run reports, and when it fails."""
 
-    notes: bool = False  # report redundant flushes, fences and syncs
-    fixes: bool = True  # suggest a fix for each finding, tried on the recorded run
-    fail_on: str = "warning"  # the lowest severity of a finding that makes the exit code 1
+    notes: Flag = False  # report redundant flushes, fences and syncs
+    fixes: Flag = True  # suggest a fix for each finding, tried on the recorded run
+    fail_on: Annotated[str, choice(FAIL_ON)] = "warning"  # the lowest severity of a finding that makes the exit code 1
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressConfig:
     """[[suppress]]: findings to accept: those with this id, in these files, or both."""
 
-    reason: str
-    id: str = ""
-    file: str = ""
-    kinds: tuple[str, ...] = ("*",)
+    reason: Text = ""
+    id: Text = ""
+    file: Text = ""
+    kinds: Annotated[
+        tuple[Annotated[str, choice(FINDING_KINDS)], ...],
+        Meta(description='a list of kinds, as in ["ordering"]', extra={"choices": FINDING_KINDS}),
+    ] = ("*",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,99 +234,43 @@ def parse(text: str, path: Path) -> Config:
     except ValueError as error:  # of a number: tomllib leaves the limit on its digits to Python
         raise CrashcheckError("config-syntax", f"{path} cannot be read: {error}.") from None
     without_null(path, document)
-    sections = (
-        *("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "record", "report"),
-        *("suppress", "faults"),
-    )
-    known_only(path, "", document, sections)
+    known_only(path, "", document, [each.name for each in fields(Config) if each.name not in ("path", "folder")])
 
-    def section(name: str, keys: tuple[str, ...]) -> Section:
-        values = document.get(name, {})
-        if not isinstance(values, dict):
-            raise type_error(path, f"[{name}]", values, "a table")
-        known_only(path, name, values, keys)
-        return Section(path, name, values)
+    def section(name: str, kind: type[T], also: tuple[str, ...] = ()) -> Section[T]:
+        return Section.of(path, name, document.get(name, {}), kind, also)
 
-    build = section("build", ("command",))
-    setup = section("setup", ("command", "env", "timeout_s"))
-    workload = section(
-        "workload", ("command", *server.KEYS, "env", "timeout_s", "operations_file", "operations", "recorder")
-    )
-    pool = section("pool", ("files",))
-    check = section(
-        "check",
-        (
-            "command",
-            *server.KEYS,
-            "oracle",
-            "first",
-            "timeout_s",
-            "memory_mib",
-            "file_mib",
-            "env",
-            "outputs",
-            "acknowledged",
-        ),
-    )
-    model = section("model", ("name", "tear", "files", "amplify"))
-    strategy = section("strategy", ("name", "deviations", "libraries", "explore"))
-    budget = section("budget", ("seconds", "states"))
-    report = section("report", ("notes", "fixes", "fail_on"))
-    record = section("record", ("memory", "io_uring"))
-    workload_s = workload.seconds("timeout_s", 60.0)
+    build = section("build", BuildConfig)
+    setup = section("setup", SetupConfig)
+    workload = section("workload", WorkloadConfig, server.KEYS)
+    pool = section("pool", PoolConfig)
+    check = section("check", CheckConfig, server.KEYS)
+    model = section("model", ModelConfig)
+    strategy = section("strategy", StrategyConfig)
+    budget = section("budget", BudgetConfig)
+    record = section("record", RecordConfig)
+    report = section("report", ReportConfig)
+    recorded = _workload(workload)
+    pool_files = pool.read().files
+    pool.inside_the_pool("files", *pool_files)
     config = Config(
         path=path.absolute(),
         folder=path.absolute().parent,
-        build=BuildConfig(build.command("command")),
-        setup=SetupConfig(setup.command("command"), setup.env(), setup.seconds("timeout_s", workload_s)),
-        workload=WorkloadConfig(
-            workload.command_or_server(("pool", "ops", "run", "port")),
-            workload.env(),
-            workload_s,
-            workload.text("operations_file"),
-            *workload.functions_and_pairs("operations"),
-            recorder=_recorder(workload),
-        ),
-        pool=PoolConfig(pool.patterns("files")),
-        check=CheckConfig(
-            command=_NO_CHECK
-            if check.values.get("oracle") == "snapshot"
-            else check.command_or_server(("pool", "acked", "stdout", "ops", "port")),
-            env=check.env(),
-            oracle=check.choice("oracle", ORACLES, "exit-status"),
-            first=check.choice("first", FIRST, "check"),
-            timeout_s=check.seconds("timeout_s", 10.0),
-            memory_mib=check.whole("memory_mib", 4096, least=0, most=MOST_MIB),
-            file_mib=check.whole("file_mib", 8192, least=0, most=MOST_MIB),
-            outputs=check.outputs("outputs", pool.patterns("files")),
-            acknowledged=check.choice("acknowledged", ACKNOWLEDGED, "output"),
-        ),
-        model=ModelConfig(
-            name=model.choice("name", MODELS, "px86"),
-            tear=model.tear("tear"),
-            files=model.choice("files", FILE_SYSTEMS, "ext4"),
-            amplify=model.flag("amplify"),
-        ),
-        strategy=StrategyConfig(
-            name=strategy.choice("name", STRATEGIES, "ranked"),
-            deviations=strategy.whole("deviations", 2, least=0),
-            libraries=strategy.choice("libraries", ("last", "equal"), "last"),
-            explore=strategy.flag("explore", True),
-        ),
-        budget=BudgetConfig(
-            seconds=None if set(budget.values) == {"states"} else budget.seconds("seconds", DEFAULT_SECONDS),
-            states=budget.whole("states", 1, least=1) if "states" in budget.values else None,
-        ),
-        record=RecordConfig(
-            memory=record.choice("memory", MEMORIES, "persistent"),
-            io_uring=record.choice("io_uring", IO_URING, "refuse"),
-        ),
-        report=ReportConfig(
-            report.flag("notes"), report.flag("fixes", True), report.choice("fail_on", FAIL_ON, "warning")
-        ),
-        suppress=_suppressions(path, document.get("suppress", [])),
-        faults=_faults(path, document.get("faults", [])),
+        build=build.read(command=build.command("command")),
+        setup=setup.read(**{"timeout_s": recorded.timeout_s, **setup.values, "command": setup.command("command")}),
+        workload=recorded,
+        pool=PoolConfig(pool_files),
+        check=_check(check, pool_files),
+        model=model.read(tear=0) if model.values.get("tear") == "none" else model.read(),
+        strategy=strategy.read(),
+        budget=budget.read(**budget.values or {"seconds": DEFAULT_SECONDS}),
+        record=record.read(),
+        report=report.read(),
+        suppress=tuple(map(_suppression, _tables(path, "suppress", SuppressConfig, document))),
+        faults=tuple(map(_fault, _tables(path, "faults", Fault, document))),
     )
+    if len(config.faults) > MOST_FAULTS:
+        message = f"{path}: [[faults]] has {len(config.faults)} tables; the most is {MOST_FAULTS}."
+        raise CrashcheckError("config-value", message)
     if config.faults and config.workload.recorder != "syscalls":
         message = f"{path}: [[faults]] are injected where system calls are recorded."
         raise CrashcheckError("config-value", message, 'Add to [workload]:\n    recorder = "syscalls"')
@@ -313,15 +278,64 @@ def parse(text: str, path: Path) -> Config:
     return config
 
 
-def _recorder(workload: Section) -> str:
-    if workload.values.get("recorder") == "strace":
-        raise CrashcheckError(
-            "config-value",
-            f"{workload.path}: [workload] recorder is 'strace', which crashcheck no longer uses.",
+def _workload(section: Section[WorkloadConfig]) -> WorkloadConfig:
+    if section.values.get("recorder") == "strace":
+        raise section.value_error(
+            "recorder",
+            " is 'strace', which crashcheck no longer uses.",
             'Write recorder = "syscalls": it records more, and runs in containers that refuse seccomp filters, too. If '
             "there is no C compiler: pip install ziglang",
         )
-    return workload.choice("recorder", RECORDERS, "linked")
+    workload = section.read(command=section.command_or_server(("pool", "ops", "run", "port")))
+    pairs = workload.operation_pairs
+    roles = (set(workload.operation_functions), {first for first, _ in pairs}, {second for _, second in pairs})
+    for name in sorted(set().union(*(role & other for role, other in combinations(roles, 2)))):
+        meanings = "has two meanings: a function is an operation, begins one, or ends one."
+        raise section.value_error("operations", f": {name!r} {meanings}")
+    return workload
+
+
+def _check(section: Section[CheckConfig], pool_files: tuple[str, ...]) -> CheckConfig:
+    by_files = section.values.get("oracle") == "snapshot"
+    placeholders = ("pool", "acked", "stdout", "ops", "port")
+    check = section.read(command=_NO_CHECK if by_files else section.command_or_server(placeholders))
+    if not check.outputs:
+        raise section.value_error("outputs", " names no output.")
+    for name in check.outputs:
+        inside = name.removeprefix("{pool}/")
+        if inside != name and inside and not {"", ".", ".."} & set(inside.split("/")):
+            pattern = next((each for each in pool_files if fnmatchcase(inside, each)), None)
+            if pattern is not None:
+                why = f": {name!r} is one of [pool] files ({pattern!r}): a crash may lose what it holds."
+                hint = "Let the driver print its results to a file that no pattern matches."
+                raise section.value_error("outputs", why, hint)
+        elif not re.fullmatch("stdout|stderr|fd ([3-9]|[1-5][0-9]|6[0-3])", name):
+            hint = 'Write "stdout", "stderr", a descriptor from "fd 3" to "fd 63", or "{pool}/FILE".'
+            raise section.value_error("outputs", f": {name!r} is no output.", hint)
+    return replace(check, outputs=tuple(dict.fromkeys(check.outputs)))
+
+
+def _tables(path: Path, name: str, kind: type[T], document: Mapping[str, object]) -> list[Section[T]]:
+    tables = document.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise type_error(path, name, tables, f"tables, each headed [[{name}]]")
+    return [Section.of(path, f"[{name}]", table, kind) for table in tables]
+
+
+def _suppression(section: Section[SuppressConfig]) -> SuppressConfig:
+    rule = section.read()
+    rule = SuppressConfig(rule.reason.strip(), rule.id.strip(), rule.file.strip(), rule.kinds or ("*",))
+    if not rule.reason:
+        raise section.missing("reason", 'reason = "why this finding may stay"')
+    if not rule.id and not rule.file:
+        raise section.missing("id", 'id = "3f9a0c12be77" (a finding), or file = "src/old/*.c"')
+    return rule
+
+
+def _fault(section: Section[Fault]) -> Fault:
+    fault = section.read()
+    section.inside_the_pool("file", fault.file)
+    return fault
 
 
 def override(
@@ -343,52 +357,22 @@ def override(
 
     Raises CrashcheckError(config-value) as `load` does, naming the option.
     """
-    line = Section(
-        Path("command line"),
-        "",
-        {
-            key: value
-            for key, value in {
-                "--model": model,
-                "--tear": _tear(tear),
-                "--strategy": strategy,
-                "--deviations": deviations,
-                "--states": states,
-                "--fail-on": fail_on,
-            }.items()
-            if value is not None
-        },
-    )
+
+    def changed(section: T, option: str, **values: object) -> T:
+        """A section with those values of its keys that were given; `option`: what sets its name, if it has one."""
+        given = {key: value for key, value in values.items() if value is not None}
+        options = {key: option if key == "name" else f"--{key.replace('_', '-')}" for key in given}
+        read = Section(Path("command line"), "", given, type(section), options).read()
+        return replace(section, **{key: getattr(read, key) for key in given})  # type: ignore[type-var]  # dataclasses
+
+    tears: dict[object, object] = {"none": 0, "512": 512, "4096": 4096}
     return replace(
         config,
-        model=replace(
-            config.model,
-            name=line.choice("--model", MODELS, config.model.name),
-            tear=line.tear("--tear", config.model.tear),
-            amplify=config.model.amplify or amplify,
-        ),
-        strategy=replace(
-            config.strategy,
-            name=line.choice("--strategy", STRATEGIES, config.strategy.name),
-            deviations=line.whole("--deviations", config.strategy.deviations, least=0),
-            explore=config.strategy.explore if explore is None else explore,
-        ),
-        budget=replace(
-            config.budget,
-            seconds=config.budget.seconds if budget is None else parse_duration(budget),
-            states=config.budget.states if states is None else line.whole("--states", 1, least=1),
-        ),
-        report=ReportConfig(
-            config.report.notes or notes,
-            config.report.fixes if fixes is None else fixes,
-            line.choice("--fail-on", FAIL_ON, config.report.fail_on),
-        ),
+        model=changed(config.model, "--model", name=model, tear=tears.get(tear, tear), amplify=amplify or None),
+        strategy=changed(config.strategy, "--strategy", name=strategy, deviations=deviations, explore=explore),
+        budget=changed(config.budget, "", seconds=None if budget is None else parse_duration(budget), states=states),
+        report=changed(config.report, "", notes=notes or None, fixes=fixes, fail_on=fail_on),
     )
-
-
-def _tear(value: str | int | None) -> str | int | None:
-    """The value of --tear as TOML would have it."""
-    return int(value) if value in ("512", "4096") else value
 
 
 def parse_duration(text: str) -> float:
@@ -406,51 +390,6 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def _suppressions(path: Path, tables: object) -> tuple[SuppressConfig, ...]:
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise type_error(path, "suppress", tables, "tables, each headed [[suppress]]")
-    out = []
-    for table in tables:
-        known_only(path, "[suppress]", table, ("id", "file", "kinds", "reason"))
-        section = Section(path, "[suppress]", table)
-        id_, file, reason = section.text("id").strip(), section.text("file").strip(), section.text("reason").strip()
-        if not reason:
-            raise section.missing("reason", 'reason = "why this finding may stay"')
-        if not id_ and not file:
-            raise section.missing("id", 'id = "3f9a0c12be77" (a finding), or file = "src/old/*.c"')
-        kinds = section.names("kinds", 'a list of kinds, as in ["ordering"]') or ("*",)
-        for kind in kinds:
-            if kind not in FINDING_KINDS:
-                hint = f"The kinds are {one_of(FINDING_KINDS)}."
-                raise CrashcheckError(
-                    "config-value", f"{path}: {section.label('kinds')}: {kind!r} is not a kind.", hint
-                )
-        out.append(SuppressConfig(reason, id_, file, kinds))
-    return tuple(out)
-
-
-def _faults(path: Path, tables: object) -> tuple[Fault, ...]:
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise type_error(path, "faults", tables, "tables, each headed [[faults]]")
-    if len(tables) > MOST_FAULTS:
-        message = f"{path}: [[faults]] has {len(tables)} tables; the most is {MOST_FAULTS}."
-        raise CrashcheckError("config-value", message)
-    return tuple(_fault(Section(path, "[faults]", table)) for table in tables)
-
-
-def _fault(section: Section) -> Fault:
-    known_only(section.path, section.name, section.values, ("call", "error", "file", "nth", "times"))
-    if "call" not in section.values:
-        raise section.missing("call", 'call = "fsync"')
-    return Fault(
-        section.choice("call", CALLS, ""),
-        section.choice("error", ERRORS, "EIO", "the name of an error, as 'EIO' or 'ENOSPC'"),
-        section.pattern("file"),
-        section.whole("nth", 1, least=1),
-        section.whole("times", 1, least=0),
-    )
-
-
 def parse_fault(text: str) -> Fault:
     """`--fault CALL=ERROR[,file=PATTERN][,nth=N][,times=N]`. Raises CrashcheckError as `load` does."""
     head, *rest = text.split(",")
@@ -460,7 +399,7 @@ def parse_fault(text: str) -> Fault:
     for part in rest:
         key, _, value = part.partition("=")
         values[key] = int(value) if key != "file" and re.fullmatch("[0-9]{1,18}", value) else value
-    return _fault(Section(Path("--fault"), "", values))
+    return _fault(Section.of(Path("--fault"), "", values, Fault))
 
 
 def _check_operations(config: Config) -> None:

@@ -1,39 +1,145 @@
-"""The values of crashcheck.toml one by one: of the right type and among those allowed, or an error with a hint."""
+"""The values of crashcheck.toml: each of the right type and among those allowed, or an error with a hint.
+
+The dataclasses of `settings` declare what a key takes, and msgspec converts a table to one of them. What it refuses is
+explained here: an error names the key and the value, shows an example, or asks "did you mean".
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from crashcheck.command import Command
 from crashcheck.config import server
 from crashcheck.errors import CrashcheckError
 
-TEARS = ("none", 512, 4096)
-MOST_SECONDS = 1e9  # of a duration: 31 years, far below what the kernel's timers hold
-MOST_MIB = 1 << 40
-MOST_WHOLE = 1 << 62
-_DESCRIPTOR = re.compile(r"fd [0-9]{1,2}")
+T = TypeVar("T")
+MOST_SECONDS = 10**9  # of a duration: 31 years, far below what the kernel's timers hold
+_MOST_MIB = 1 << 40
+_MOST_WHOLE = 1 << 62
 _SHOWN = 200  # characters of a value in a message
 
 
+def choice(choices: Iterable[str], expected: str = "", example: str = "") -> Meta:
+    """One of these names; an error lists them, or shows `expected` where they are very many."""
+    names = tuple(choices)
+    pattern = rf"\A({'|'.join(map(re.escape, names))})\Z"
+    return Meta(pattern=pattern, description=expected or one_of(names), extra={"choices": names, "example": example})
+
+
+def one_of(choices: Iterable[object]) -> str:
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+Flag = Annotated[bool, Meta(description="true or false")]
+Text = Annotated[str, Meta(description="a string")]
+Seconds = Annotated[float, Meta(gt=0, le=MOST_SECONDS, description="a number of seconds")]
+Number = Annotated[int, Meta(ge=0, le=_MOST_WHOLE, description="a whole number")]
+Count = Annotated[int, Meta(ge=1, le=_MOST_WHOLE, description="a whole number")]
+Mebibytes = Annotated[int, Meta(ge=0, le=_MOST_MIB, description="a whole number")]
+_TEARS = ("none", 512, 4096)
+Tear = Annotated[Literal[0, 512, 4096], Meta(description=one_of(_TEARS), extra={"choices": _TEARS})]
+Environment = Annotated[
+    Mapping[Annotated[str, Meta(pattern=r"\A[^=]+\Z")], str],
+    Meta(description='a table of strings, as in env = { NAME = "value" }'),
+]
+_Function = Annotated[str, Meta(pattern=r"\A[^\t\n]*\S[^\t\n]*\Z")]
+Functions = Annotated[
+    tuple[_Function | tuple[_Function, _Function], ...],
+    Meta(description='a list of function names, or pairs of them, as in ["put", ["begin", "commit"]]'),
+]
+Patterns = Annotated[
+    tuple[Annotated[str, Meta(min_length=1)], ...],
+    Meta(min_length=1, description="a list of file name patterns", extra={"example": '["*.db"]'}),
+]
+
+Outputs = Annotated[
+    tuple[str, ...], Meta(description='a list of outputs, as in ["stdout", "fd 3", "{pool}/results.txt"]')
+]
+
+
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One table of the file; each method returns the checked value of one key, or raises a CrashcheckError."""
+class Section(Generic[T]):
+    """One table of the file, or options of the command line, that becomes a value of the dataclass `kind`."""
 
     path: Path
     name: str
     values: Mapping[str, Any]
+    kind: type[T]
+    options: Mapping[str, str] = field(default_factory=dict)  # what the command line calls a key
+
+    @classmethod
+    def of(cls, path: Path, name: str, values: object, kind: type[T], also: tuple[str, ...] = ()) -> Section[T]:
+        """A table whose keys are the fields of `kind`, or in `also`: those that `read` is given a value for."""
+        if not isinstance(values, dict):
+            raise type_error(path, f"[{name}]", values, "a table")
+        first, *rest = (each.name for each in fields(kind))  # type: ignore[arg-type]  # it is a dataclass
+        known_only(path, name, values, (first, *also, *rest))
+        return cls(path, name, values, kind)
 
     def label(self, key: str) -> str:
-        return f"[{self.name}] {key}" if self.name else key
+        return self.options.get(key) or (f"[{self.name}] {key}" if self.name else key)
+
+    def read(self, **instead: object) -> T:
+        """The table as a value of `kind`, with some values replaced. Raises CrashcheckError."""
+        values = {**self.values, **instead}
+        try:
+            return msgspec.convert(values, self.kind)
+        except msgspec.ValidationError as error:
+            raise self._explained(str(error), values) from None
+
+    def _explained(self, error: str, values: Mapping[str, Any]) -> CrashcheckError:
+        """An error of msgspec as the person who wrote the file needs it.
+
+        It ends with the place, as "`$.kinds[0]`", or "`$.env[...]`" for a value of a table and "`key` in `$.env`" for
+        its key; a wrong type is "Expected `int`, got `str`".
+        """
+        types = get_type_hints(self.kind, include_extras=True)
+        missing = re.match("Object missing required field `(.*)`", error)
+        if missing:
+            key = missing[1]
+            return self.missing(key, f"{key} = {_meta(types[key]).extra['example']}")
+        within = re.search(r"\$\.(\w+)(?:\[(\d+)\])?", error)
+        assert within is not None
+        key, index = within.groups()
+        value, meta = values[key], _meta(types[key])
+        if "`key`" in error:
+            name = next(name for name in value if not name or "=" in name)
+            return self.value_error(key, f": {name!r} cannot be the name of a variable.")
+        if "[...]" in error:
+            name, item = next(each for each in value.items() if not isinstance(each[1], str))
+            return type_error(self.path, self.label(f"{key}.{name}"), item, "a string")
+        choices = (meta.extra or {}).get("choices", ())
+        item = value if index is None else value[int(index)]
+        if choices and isinstance(item, tuple(map(type, choices))) and "`array`, got" not in error:
+            allowed = meta.description if index is None else one_of(choices)
+            hint = _did_you_mean(str(item), [each for each in choices if isinstance(each, str)])
+            return self.value_error(key, f" is {shown(item)}; it must be {allowed}.", hint)
+        if "got `" in error or isinstance(value, list):
+            return type_error(self.path, self.label(key), value, meta.description)
+        return self.value_error(key, f" is {shown(value)}; {_allowed(value, meta)}.")
+
+    def missing(self, key: str, example: str) -> CrashcheckError:
+        hint = f"For example:\n    [{self.name}]\n    {example}"
+        return CrashcheckError("config-required", f"{self.path}: {self.label(key)} is missing.", hint)
+
+    def value_error(self, key: str, why: str, hint: str = "") -> CrashcheckError:
+        return CrashcheckError("config-value", f"{self.path}: {self.label(key)}{why}", hint)
+
+    def inside_the_pool(self, key: str, *patterns: str) -> None:
+        for pattern in patterns:
+            if pattern.startswith("/") or ".." in pattern.split("/") or "\n" in pattern or "{" in pattern:
+                hint = "Patterns are relative to the pool folder, the one that {pool} names in commands."
+                raise self.value_error(key, f": {pattern!r} is outside the pool.", hint)
 
     def command(self, key: str, placeholders: tuple[str, ...] = ("pool",)) -> Command | None:
         if key not in self.values:
@@ -43,13 +149,12 @@ class Section:
             try:
                 command = Command.of_text(value)
             except ValueError as error:
-                message = f"{self.path}: {self.label(key)} is {shown(value)}: {str(error).lower()}."
-                raise CrashcheckError("config-value", message) from None
+                raise self.value_error(key, f" is {shown(value)}: {str(error).lower()}.") from None
         elif isinstance(value, list) and value and all(isinstance(word, str) for word in value) and value[0]:
             command = Command(shlex.join(value), tuple(value))
         else:
             raise type_error(self.path, self.label(key), value, "a command: a string, or a list of strings")
-        _check_placeholders(self, key, command, placeholders)
+        _check_placeholders(self.path, self.label(key), command, placeholders)
         return command
 
     def required_command(
@@ -66,162 +171,31 @@ class Section:
         if not given:
             return self.required_command("command", placeholders)
         if "command" in self.values:
-            message = f"{self.path}: {self.label('command')} and {self.label(given[0])} exclude one another."
-            raise CrashcheckError("config-value", message, "A server is described by start, ready, client and stop.")
+            hint = "A server is described by start, ready, client and stop."
+            raise self.value_error("command", f" and {self.label(given[0])} exclude one another.", hint)
         start, ready, client = (
             self.required_command(key, placeholders, example) for key, example in server.EXAMPLES.items()
         )
         return server.server_command(start, ready, client, self.command("stop", placeholders))
 
-    def patterns(self, key: str) -> tuple[str, ...]:
-        if key not in self.values:
-            raise self.missing(key, f'{key} = ["*.db"]')
-        value = self.values[key]
-        if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
-            raise type_error(self.path, self.label(key), value, "a list of file name patterns")
-        for pattern in value:
-            parts = pattern.split("/")
-            if pattern.startswith("/") or ".." in parts or "\n" in pattern or "{" in pattern:
-                hint = "Patterns are relative to the pool folder, the one that {pool} names in commands."
-                raise CrashcheckError(
-                    "config-value", f"{self.path}: {self.label(key)}: {pattern!r} is outside the pool.", hint
-                )
-        return tuple(value)
 
-    def pattern(self, key: str) -> str:
-        """One file name pattern; "" where none is given."""
-        text = self.text(key)
-        return Section(self.path, self.name, {key: [text]}).patterns(key)[0] if text else ""
-
-    def env(self) -> Mapping[str, str]:
-        value = self.values.get("env", {})
-        if not isinstance(value, dict):
-            raise type_error(self.path, self.label("env"), value, 'a table of strings, as in env = { NAME = "value" }')
-        for name, item in value.items():
-            if not isinstance(item, str):
-                raise type_error(self.path, self.label(f"env.{name}"), item, "a string")
-            if not name or "=" in name or "\0" in name:
-                message = f"{self.path}: {self.label('env')}: {name!r} cannot be the name of a variable."
-                raise CrashcheckError("config-value", message)
-        return dict(value)
-
-    def names(self, key: str, expected: str = 'a list of function names, as in ["store_put"]') -> tuple[str, ...]:
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            raise type_error(self.path, self.label(key), value, expected)
-        return tuple(item.strip() for item in value)
-
-    def functions_and_pairs(self, key: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """Names of functions, and pairs of them, as in ["put", ["begin", "commit"]]."""
-        value = self.values.get(key, [])
-        items = value if isinstance(value, list) else [value]
-        functions = tuple(item.strip() for item in items if isinstance(item, str))
-        pairs = tuple((str(item[0]).strip(), str(item[1]).strip()) for item in items if _is_pair(item))
-        named = (*functions, *(name for pair in pairs for name in pair))
-        whole = isinstance(value, list) and len(functions) + len(pairs) == len(items)
-        if not whole or not all(named) or any("\t" in name or "\n" in name for name in named):
-            expected = 'a list of function names, or pairs of them, as in ["put", ["begin", "commit"]]'
-            raise type_error(self.path, self.label(key), value, expected)
-        roles = (set(functions), {first for first, _ in pairs}, {second for _, second in pairs})
-        for one, other in combinations(roles, 2):
-            for name in sorted(one & other):
-                raise CrashcheckError(
-                    "config-value",
-                    f"{self.path}: {self.label(key)}: {name!r} has two meanings: a function is an operation, begins "
-                    "one, or ends one.",
-                )
-        return functions, pairs
-
-    def outputs(self, key: str, pool_files: tuple[str, ...]) -> tuple[str, ...]:
-        """Descriptors and files of the pool folder that no crash changes, each once."""
-        names = self.names(key, 'a list of outputs, as in ["stdout", "fd 3", "{pool}/results.txt"]')
-        if key in self.values and not names:
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} names no output.")
-        for name in names:
-            inside = name.removeprefix("{pool}/")
-            if inside != name and inside and not {"", ".", ".."} & set(inside.split("/")):
-                pattern = next((each for each in pool_files if fnmatchcase(inside, each)), None)
-                if pattern is None:
-                    continue
-                message = f"{name!r} is one of [pool] files ({pattern!r}): a crash may lose what it holds"
-                hint = "Let the driver print its results to a file that no pattern matches."
-            elif name in ("stdout", "stderr") or (_DESCRIPTOR.fullmatch(name) and 2 < int(name[3:]) < 64):
-                continue
-            else:
-                message = f"{name!r} is no output"
-                hint = 'Write "stdout", "stderr", a descriptor from "fd 3" to "fd 63", or "{pool}/FILE".'
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)}: {message}.", hint)
-        return tuple(dict.fromkeys(names)) or ("stdout",)
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise type_error(self.path, self.label(key), value, "true or false")
-        return value
-
-    def text(self, key: str) -> str:
-        value = self.values.get(key, "")
-        if not isinstance(value, str):
-            raise type_error(self.path, self.label(key), value, "a string")
-        return value
-
-    def seconds(self, key: str, default: float) -> float:
-        value = self.values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise type_error(self.path, self.label(key), value, "a number of seconds")
-        if not 0 < value <= MOST_SECONDS:
-            allowed = f"the most is {MOST_SECONDS:g}" if value > 0 else "it must be a number above zero"
-            raise CrashcheckError("config-value", f"{self.path}: {self.label(key)} is {shown(value)}; {allowed}.")
-        return float(value)
-
-    def whole(self, key: str, default: int, least: int, most: int = MOST_WHOLE) -> int:
-        value = self.values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise type_error(self.path, self.label(key), value, "a whole number")
-        if value < least:
-            raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {shown(value)}; the least is {least}."
-            )
-        if value > most:
-            raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {shown(value)}; the most is {most}."
-            )
-        return value
-
-    def choice(self, key: str, choices: tuple[str, ...], default: str, expected: str = "") -> str:
-        """One of the choices, or an error that lists them, or `expected` where they are very many."""
-        value = self.values.get(key, default)
-        if not isinstance(value, str):
-            raise type_error(self.path, self.label(key), value, expected or one_of(choices))
-        if value not in choices:
-            message = f"{self.path}: {self.label(key)} is {shown(value)}; it must be {expected or one_of(choices)}."
-            raise CrashcheckError("config-value", message, _did_you_mean(value, choices))
-        return value
-
-    def tear(self, key: str, default: int = 0) -> int:
-        value = self.values.get(key, default or "none")
-        if isinstance(value, bool) or value not in TEARS:
-            raise CrashcheckError(
-                "config-value", f"{self.path}: {self.label(key)} is {shown(value)}; it must be {one_of(TEARS)}."
-            )
-        return value if isinstance(value, int) else 0
-
-    def missing(self, key: str, example: str) -> CrashcheckError:
-        return CrashcheckError(
-            "config-required",
-            f"{self.path}: {self.label(key)} is missing.",
-            f"For example:\n    [{self.name}]\n    {example}",
-        )
+def _meta(kind: Any) -> Any:
+    """What the declaration of a key says of its values."""
+    if get_origin(kind) is Literal:
+        return choice(get_args(kind))
+    return next(part.__metadata__[0] for part in (kind, *get_args(kind)) if hasattr(part, "__metadata__"))
 
 
-def _is_pair(item: object) -> bool:
-    return isinstance(item, list) and len(item) == 2 and all(isinstance(name, str) for name in item)
+def _allowed(value: float, meta: Meta) -> str:
+    if meta.le is not None and value > meta.le:
+        return f"the most is {meta.le}"
+    return "it must be a number above zero" if meta.gt == 0 else f"the least is {meta.ge}"
 
 
-def _check_placeholders(section: Section, key: str, command: Command, allowed: tuple[str, ...]) -> None:
+def _check_placeholders(path: Path, label: str, command: Command, allowed: tuple[str, ...]) -> None:
     known = ("pool", "acked", "stdout", "ops", "run", "port")
     for name in command.placeholders():
-        where = f"{section.path}: {section.label(key)}"
+        where = f"{path}: {label}"
         if name in known and name not in allowed:
             places = {
                 "ops": "[workload] and [check] command",
@@ -237,7 +211,7 @@ def _check_placeholders(section: Section, key: str, command: Command, allowed: t
             )
 
 
-def known_only(path: Path, section: str, values: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def known_only(path: Path, section: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in values:
         if key not in known:
             where = f"[{section}] {key}" if section else f"[{key}]" if isinstance(values[key], dict) else key
@@ -245,16 +219,11 @@ def known_only(path: Path, section: str, values: Mapping[str, Any], known: tuple
             raise CrashcheckError("config-unknown-key", f"{path}: {where} is not a key that crashcheck knows.", hint)
 
 
-def _did_you_mean(value: str, known: Iterable[str]) -> str:
+def _did_you_mean(value: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(value.lower().replace("_", "-"), known, 1, 0.6) or difflib.get_close_matches(
         value, known, 1, 0.6
     )
     return f"Did you mean {close[0]!r}?" if close else ""
-
-
-def one_of(choices: Iterable[object]) -> str:
-    *others, last = [repr(choice) for choice in choices]
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def type_error(path: Path, label: str, value: object, expected: str) -> CrashcheckError:

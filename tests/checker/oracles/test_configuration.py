@@ -20,7 +20,7 @@ def text(workload: str, keys: str, check: str, more: str) -> str:
 
 def test_what_is_needed_is_enough() -> None:
     config = parse(text(BOTH, FILE + '\noperations = ["put"]', BOTH, ORACLE), Path("c.toml"))
-    assert (config.check.oracle, config.workload.operations_file, config.workload.operations) == (
+    assert (config.check.oracle, config.workload.operations_file, config.workload.operation_functions) == (
         "output-equivalence",
         "ops.txt",
         ("put",),
@@ -30,7 +30,7 @@ def test_what_is_needed_is_enough() -> None:
 def test_functions_and_pairs_of_them_are_operations() -> None:
     keys = FILE + '\noperations = ["put", ["begin", "commit"], ["begin", " give_up "]]'
     workload = parse(text(BOTH, keys, BOTH, ORACLE), Path("c.toml")).workload
-    assert (workload.operations, workload.operation_pairs) == (("put",), (("begin", "commit"), ("begin", "give_up")))
+    assert (workload.operation_functions, workload.operation_pairs) == (("put",), (("begin", "commit"), ("begin", "give_up")))
 
 
 def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> None:
