@@ -45,7 +45,7 @@ class Begun(NamedTuple):
     ended: Ended | None = None
 
 
-class Batch(NamedTuple):
+class BatchOutcome(NamedTuple):
     """How the first tasks of a batch ended. `why`: what hindered the others, if it was not time."""
 
     ended: tuple[Ended, ...]
@@ -93,7 +93,7 @@ class Session:
         names = tuple({**worker.names, **files} for worker in self.workers)
         return Begun(batch.why, names, batch.ended[0] if batch.ended else None)
 
-    def run(self, slot: int, tasks: Sequence[Task]) -> Batch:
+    def run(self, slot: int, tasks: Sequence[Task]) -> BatchOutcome:
         """Run tasks on one worker for a while, at least one. Nothing else may be under way on that worker."""
         worker, until = self.workers[slot], monotonic() + BATCH_S
         ended: list[Ended] = []
@@ -104,14 +104,14 @@ class Session:
                     worker.send(tasks[sent])
                     sent += 1
                 if len(ended) == sent:
-                    return Batch(tuple(ended))
+                    return BatchOutcome(tuple(ended))
                 answer = _answer(worker)
                 if isinstance(answer, Trouble):
-                    return Batch(tuple(ended), answer.text)
+                    return BatchOutcome(tuple(ended), answer.text)
                 assert answer is not None
                 ended.append(answer[1])
         except (WorkerDied, OSError) as error:
-            return Batch(tuple(ended), str(error))
+            return BatchOutcome(tuple(ended), str(error))
 
     def close(self) -> None:
         """End the workers, and remove all that was written."""
@@ -237,7 +237,7 @@ def begin(folder: Path, name: bytes, task: Task, slots: int) -> Begun | None:
             raise
 
 
-def run(folder: Path, name: bytes, slot: int, tasks: Sequence[Task]) -> Batch | None:
+def run(folder: Path, name: bytes, slot: int, tasks: Sequence[Task]) -> BatchOutcome | None:
     """Run tasks on the worker `slot`, whose bases are where its last task left them; None as `begin`."""
     with _host.using(_below(folder, name)) as session:
         return None if session is None else session.run(slot, tasks)

@@ -307,7 +307,7 @@ class RemoteRuns:
 
     # -- states
 
-    def _ran(self, slot: _Slot, batch: host.Batch | None) -> None:
+    def _ran(self, slot: _Slot, batch: host.BatchOutcome | None) -> None:
         held, slot.held = slot.held, []
         ended = () if batch is None else batch.ended
         for ticket, one in zip(held, ended, strict=False):
