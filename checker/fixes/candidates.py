@@ -51,7 +51,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateFix:
     """An edit. `kind` and `words` as in result.Fix."""
 
     kind: str
@@ -90,7 +90,7 @@ class Candidates:
         self._objects = Objects(subject, facts, self.updates)
         self._storing: frozenset[SourceFunction] | None = None
 
-    def of(self, causes: Sequence[Cause]) -> Iterator[Candidate]:
+    def of(self, causes: Sequence[Cause]) -> Iterator[CandidateFix]:
         """For causes that are one bug; those that lack nothing a flush, fence or sync could give have none."""
         causes = [cause for cause in causes if lacks_persist(cause)]
         lost = self._places(piece for cause in causes for piece in self._lost(cause))
@@ -131,19 +131,19 @@ class Candidates:
             return None
         return Whole(tuple(places), tuple(stored))
 
-    def still_open(self, whole: Whole, candidate: Candidate, edit: Edited) -> list[int]:
+    def still_open(self, whole: Whole, candidate: CandidateFix, edit: Edited) -> list[int]:
         """The pieces of the `whole` that are still not durable in time with a candidate."""
         pieces = ((one, piece) for one in whole.stored for piece in one.pieces)
         return self._not_durable(pieces, candidate, edit)
 
-    def open_elsewhere(self, causes: Sequence[Cause], candidate: Candidate, edit: Edited) -> list[int]:
+    def open_elsewhere(self, causes: Sequence[Cause], candidate: CandidateFix, edit: Edited) -> list[int]:
         """The same of what other functions had stored to the objects of the lost updates."""
         causes = [cause for cause in causes if lacks_persist(cause)]
         functions = frozenset(place.owner for cause in causes for place in self._places(self._lost(cause)))
         stored = (one for cause in causes for one in self._objects.stored_before(cause, functions))
         return self._not_durable(((one, piece) for one in stored for piece in one.elsewhere), candidate, edit)
 
-    def _not_durable(self, pieces: Iterable[tuple[Stored, int]], candidate: Candidate, edit: Edited) -> list[int]:
+    def _not_durable(self, pieces: Iterable[tuple[Stored, int]], candidate: CandidateFix, edit: Edited) -> list[int]:
         """Those that are not durable in time, or only by the layout of this run: where a flush of one part covers
         another one that elsewhere is in another cache line."""
         at, durable, subject = edit.at, edit.graph.durable_from, self._subject
@@ -160,7 +160,7 @@ class Candidates:
 
     # -- with caches
 
-    def _at_once(self, whole: Whole, kept: list[Location]) -> Iterator[Candidate]:
+    def _at_once(self, whole: Whole, kept: list[Location]) -> Iterator[CandidateFix]:
         """One flush of the whole object, where it has hardly more cache lines than what is stored to it."""
         places = list(whole.places)
         functions = {place.owner for place in places}
@@ -190,8 +190,8 @@ class Candidates:
             names = f"{in_words(places[:_MOST_NAMED])} and {len(places) - _MOST_NAMED} more stores"
         if not before:
             words = f"one flush of {names}, in one object, {where}: a fence follows already"
-            yield Candidate("flush", words, (replace(step, fence=False),))
-        yield Candidate("flush-fence", f"one flush of {names}, in one object, {where}, with a fence", (step,))
+            yield CandidateFix("flush", words, (replace(step, fence=False),))
+        yield CandidateFix("flush-fence", f"one flush of {names}, in one object, {where}, with a fence", (step,))
 
     def _parts(self, anchors: list[int], places: list[Location], type_: str, before: bool) -> Iterator[tuple[int, ...]]:
         """For each anchor what was stored at some places to the object of a type around it since the anchor before."""
@@ -213,7 +213,7 @@ class Candidates:
             last[thread] = anchor
             yield tuple(run)
 
-    def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
+    def _flushes(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[CandidateFix]:
         needed = self._needed(lost)
         if needed != lost:
             yield from self._flushes((), needed, kept)
@@ -224,23 +224,27 @@ class Candidates:
                 words = candidate.words.replace(f"right after {each_stored(lost)}", once_stored(lost))
                 yield replace(candidate, words=words, steps=together)
 
-    def _flushes_at(self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]) -> Iterator[Candidate]:
+    def _flushes_at(
+        self, causes: Sequence[Cause], lost: list[Location], kept: list[Location]
+    ) -> Iterator[CandidateFix]:
         names, before = in_words(lost), in_words(kept)
         fences = tuple(self._step(place, before=True, fence=True) for place in kept)
         if causes:
             if fences:
-                yield Candidate("fence", f"a fence before {before}", fences)
+                yield CandidateFix("fence", f"a fence before {before}", fences)
             flushed = self._flushed(causes)
             if flushed:
                 where = " and ".join(f"{spoken(step.place.file)}:{step.place.line}" for step in flushed)
-                yield Candidate("fence", f"a fence after the flush at {where}", flushed)
-            yield Candidate("fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost))
+                yield CandidateFix("fence", f"a fence after the flush at {where}", flushed)
+            yield CandidateFix(
+                "fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost)
+            )
         flushes = tuple(self._step(place, flush=True) for place in lost)
-        yield Candidate(
+        yield CandidateFix(
             "flush", f"a flush of {names} right after {each_stored(lost)}: a fence follows already", flushes
         )
         if fences:
-            yield Candidate(
+            yield CandidateFix(
                 "flush-fence",
                 f"a flush of {names} right after {each_stored(lost)}, and a fence before {before}",
                 flushes + fences,
@@ -248,9 +252,9 @@ class Candidates:
         last = self._step(lost[-1], flush=True, fence=True)
         words = f"a flush of {names} right after {each_stored(lost)}, with a fence"
         if len(lost) > 1:
-            yield Candidate("flush-fence", words + " after the last", (*flushes[:-1], last))
+            yield CandidateFix("flush-fence", words + " after the last", (*flushes[:-1], last))
         each = tuple(self._step(place, flush=True, fence=True) for place in lost)
-        yield Candidate("flush-fence", words + (" after each" if len(lost) > 1 else ""), each)
+        yield CandidateFix("flush-fence", words + (" after each" if len(lost) > 1 else ""), each)
 
     def _flushed(self, causes: Sequence[Cause]) -> tuple[Step, ...]:
         """A fence after each flush that covered a lost update and had no fence in time; () if one had none."""
@@ -346,19 +350,19 @@ class Candidates:
 
     # -- with a page cache
 
-    def _syncs(self, lost: list[Location]) -> Iterator[Candidate]:
+    def _syncs(self, lost: list[Location]) -> Iterator[CandidateFix]:
         steps = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost)
         written = all(step.sync != SyncKind.MSYNC for step in steps)
         where = f"the file right after {in_words(lost)}"
-        yield Candidate(
+        yield CandidateFix(
             "sync", f"a sync of {where if written else f'{in_words(lost)} right after {each_stored(lost)}'}", steps
         )
         together = self._after_loops(steps)
         if together:
-            yield Candidate("sync", f"a sync of {in_words(lost)} {once_stored(lost)}", together)
+            yield CandidateFix("sync", f"a sync of {in_words(lost)} {once_stored(lost)}", together)
         if len(lost) > 1:
             last = tuple(self._step(place, sync=self._sync_kind(place)) for place in lost[-1:])
-            yield Candidate("sync", f"a sync right after {in_words(lost[-1:])}", last)
+            yield CandidateFix("sync", f"a sync right after {in_words(lost[-1:])}", last)
 
     def _sync_kind(self, place: Location) -> SyncKind:
         """msync for what was stored to a mapping, else fsync of the file."""

@@ -24,7 +24,7 @@ from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.findings.undo_logs import UndoLogs
 from crashcheck.checker.fixes import early_promise, held_locks
-from crashcheck.checker.fixes.candidates import Candidate, Candidates, Step, Whole, lacks_persist
+from crashcheck.checker.fixes.candidates import CandidateFix, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
 from crashcheck.checker.oracles.executor import Executor
@@ -50,7 +50,7 @@ Write = Callable[[Sequence[Step]], tuple[tuple[Edit, ...], str]]  # edits of the
 class _Offer:
     """A candidate, what it costs, and how it is written."""
 
-    candidate: Candidate
+    candidate: CandidateFix
     cost: Cost
     edits: tuple[Edit, ...]
     no_edit: str
@@ -211,7 +211,7 @@ class FixProposer:
     def _counterparts(self, offer: _Offer) -> Counterparts:
         return Counterparts(self.subject.space, edited(self.subject.graph, offer.candidate.insertions()))
 
-    def _about(self, bug: Bug, candidate: Candidate, whole: Whole | None) -> tuple[Rows, Rows]:
+    def _about(self, bug: Bug, candidate: CandidateFix, whole: Whole | None) -> tuple[Rows, Rows]:
         """The updates at the places of what a finding loses, or should persist with it; and at all its places, and
         those of an edit."""
 
