@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from crashcheck.checker.images.inotify import Changes, Watch, works
+from crashcheck.checker.images.inotify import ChangedPaths, Watch, works
 from crashcheck.runtime import sparse
 
 # path relative to the pool, exists, size in bytes, (offset, bytes) writes; a FilePatch as plain data, so that
@@ -44,7 +44,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "crashcheck-images-"
 _LOCK = "lock"
 _YOUNG_S = 60
-_EVERYTHING = Changes(frozenset(), True)
+_EVERYTHING = ChangedPaths(frozenset(), True)
 
 
 class ImageFolder:

@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedPaths:
     """What may have changed: `written` are paths relative to the root; `everything`: compare the whole folder."""
 
     written: frozenset[str]
@@ -64,7 +64,7 @@ class Watch:
                 raise OSError(code, os.strerror(code), str(root / folder))
             self._folders[wd] = folder
 
-    def changes(self) -> Changes:
+    def changes(self) -> ChangedPaths:
         """Everything reported since the last call."""
         written: set[str] = set()
         everything = False
@@ -73,7 +73,7 @@ class Watch:
                 data = os.read(self._fd, 65536)
             except OSError as error:
                 if error.errno == errno.EAGAIN:
-                    return Changes(frozenset(written), everything)
+                    return ChangedPaths(frozenset(written), everything)
                 raise
             at = 0
             while at < len(data):
