@@ -32,7 +32,7 @@ _NUMBER = struct.Struct("i")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class InPlaceCommand:
     """A command of the user, and the folder in which it runs and that is watched."""
 
     words: Sequence[str]
@@ -41,7 +41,7 @@ class Command:
     io_uring: bool = False  # permit it, although it is not followed
 
 
-def record_in_place(command: Command, work: Path) -> Recording:
+def record_in_place(command: InPlaceCommand, work: Path) -> Recording:
     """Run `command`, and fill the folder `work` as `record` does.
 
     An exit status other than 0 is an error, unless calls were made to fail. Raises CrashcheckError: as `record`.

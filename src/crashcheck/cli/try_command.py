@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     from crashcheck import pipeline
     from crashcheck.checker import policy
     from crashcheck.reports.progress import LiveProgress, progress_console
-    from crashcheck.runtime.in_place import Command, record_in_place
+    from crashcheck.runtime.in_place import InPlaceCommand, record_in_place
     from crashcheck.stages.recording import prepare_recorder
 
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
     faults = [parse_fault(text) for text in args.fault]
     config = configured(args, _config(folder, words, faults, exits=args.exit, io_uring=args.io_uring))
     wanted = [parse_format(text) for text in args.format or ()]
-    command = Command(words, folder if args.folder is not None else None, faults, args.io_uring)
+    command = InPlaceCommand(words, folder if args.folder is not None else None, faults, args.io_uring)
     prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
     try:
         live = LiveProgress(progress_console(), config.budget, first_log_s=_FIRST_LOG_S)

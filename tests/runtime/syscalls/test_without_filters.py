@@ -205,7 +205,7 @@ def test_what_a_tried_command_leaves_running_goes_on(
     for fifo in (go, done):
         os.mkfifo(fifo)
     script = f"(cat {go} > late; echo done > {done}) & echo a > a.tmp; mv a.tmp a"
-    recording = in_place.record_in_place(in_place.Command(["sh", "-c", script], folder), tmp_path / "work")
+    recording = in_place.record_in_place(in_place.InPlaceCommand(["sh", "-c", script], folder), tmp_path / "work")
     go.write_text("late")
     assert done.read_text() == "done\n"
     assert (folder / "late").read_text() == "late"
