@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from crashcheck.analyzer.persistence.shown_names import ShownNames
 from crashcheck.analyzer.trace.calls import (
     Create,
-    Exchange,
     Link,
     MakeFolder,
     NameEvent,
     Names,
     RemoveFolder,
     Rename,
+    RenameExchange,
     Symlink,
     Unlink,
     name_events,
@@ -106,12 +106,12 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
         if not entries:
             continue
         here = path_of(call.folder, call.name)
-        there = path_of(call.to_folder, call.to_name) if isinstance(call, Rename | Exchange) else ""
+        there = path_of(call.to_folder, call.to_name) if isinstance(call, Rename | RenameExchange) else ""
         updates.append(NameUpdate(call, NameChange(entries, _text(call, shown.path(here), shown.path(there)))))
         if isinstance(call, Symlink):
             targets[call.inode] = call.target
         named = [(call.inode, there if there and call.to_folder else here)]  # type: ignore[attr-defined]
-        if isinstance(call, Exchange):
+        if isinstance(call, RenameExchange):
             named.append((call.other, here))
         if not isinstance(call, Unlink | RemoveFolder):
             for inode, path in named:
@@ -127,7 +127,7 @@ def _entries(call: NameEvent) -> tuple[tuple[Slot, int], ...]:
     match call:
         case Rename():
             out = [((call.to_folder, call.to_name), call.inode), (here, REMOVED)]
-        case Exchange():
+        case RenameExchange():
             out = [((call.to_folder, call.to_name), call.inode), (here, call.other)]
         case Unlink() | RemoveFolder():
             out = [(here, REMOVED)]
@@ -140,7 +140,7 @@ def _text(call: NameEvent, here: str, there: str) -> str:
     match call:
         case Rename():
             return f"the rename of {here or 'a file elsewhere'} to {there or 'elsewhere'}"
-        case Exchange():
+        case RenameExchange():
             return f"the exchange of {here} and {there}"
         case Unlink() | RemoveFolder():
             return f"the removal of {here}"

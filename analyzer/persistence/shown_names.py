@@ -14,11 +14,11 @@ import numpy as np
 
 from crashcheck.analyzer.trace.calls import (
     Create,
-    Exchange,
     MakeFolder,
     NameEvent,
     RemoveFolder,
     Rename,
+    RenameExchange,
     Unlink,
     name_events,
 )
@@ -115,7 +115,7 @@ def shown_paths(trace: Trace) -> Callable[[str], str]:
 
 def _given(call: NameEvent) -> tuple[int, str]:
     """The name that a call gives, and its directory."""
-    if isinstance(call, Rename | Exchange):
+    if isinstance(call, Rename | RenameExchange):
         return call.to_folder, call.to_name
     return call.folder, call.name
 

@@ -75,7 +75,7 @@ class Rename(NameEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange(NameEvent):
+class RenameExchange(NameEvent):
     """`inode` and `other` exchanged their names: `inode` has `to_name` now, and `other` has `name`."""
 
     to_folder: int
@@ -143,7 +143,7 @@ def name_event(trace: Trace, index: int) -> NameEvent:
         return _PLAIN[kind](*head)
     if kind == Kind.NAME_SYMLINK:
         return Symlink(*head, second)
-    two = Rename if kind == Kind.NAME_RENAME else Exchange
+    two = Rename if kind == Kind.NAME_RENAME else RenameExchange
     return two(*head, int(names["to_folder"]), second, int(names["replaced"]))
 
 
@@ -211,7 +211,7 @@ class Names:
                     self.entries.pop(here, None)
                 if event.to_folder:
                     self.entries[event.to_folder, event.to_name] = event.inode
-            case Exchange():
+            case RenameExchange():
                 self.entries[here] = event.other
                 self.entries[event.to_folder, event.to_name] = event.inode
             case Unlink() | RemoveFolder():

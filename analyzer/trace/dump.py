@@ -158,7 +158,7 @@ def _names(trace: Trace, index: int, event: np.void) -> str:
         case calls.Rename():
             over = f" over inode-{at.replaced}" if at.replaced else ""
             return f"{what} to {entry(at.to_folder, at.to_name)}{over}"
-        case calls.Exchange():
+        case calls.RenameExchange():
             return f"{what} and {entry(at.to_folder, at.to_name)} of inode-{at.other}"
     return what
 

@@ -29,7 +29,7 @@ from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
-from crashcheck.analyzer.trace.calls import Exchange, Link, Rename, name_events
+from crashcheck.analyzer.trace.calls import Link, Rename, RenameExchange, name_events
 from crashcheck.checker.budget import Counting
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL
@@ -130,9 +130,9 @@ class SnapshotOracle:
             return frozenset()
         named = set()
         for call in name_events(trace):
-            if isinstance(call, Rename | Link | Exchange):
+            if isinstance(call, Rename | Link | RenameExchange):
                 named.add(call.inode)
-            if isinstance(call, Exchange):
+            if isinstance(call, RenameExchange):
                 named.add(call.other)
         written = set(np.unique(self._graph.file[self._graph.kind != NAME]).tolist())
         return frozenset(i for i in written - synced - named if self._content.is_file(i))

@@ -89,7 +89,7 @@ def by_trace(trace: Trace) -> list[Row]:
         words = names.get(inode, "")
         if kind in NAME_KINDS:
             change = calls.name_event(trace, index)
-            two = isinstance(change, calls.Rename | calls.Exchange)
+            two = isinstance(change, calls.Rename | calls.RenameExchange)
             words = f"{change.name} {change.to_name}" if two else change.name
             if not isinstance(change, calls.Link):  # strace shows the name by which a file was opened
                 names[inode] = change.to_name if two else change.name

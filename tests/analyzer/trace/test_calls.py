@@ -62,7 +62,7 @@ def test_each_call_on_names_is_one_value(tmp_path: Path) -> None:
         calls.Create(first, 5, 2, "new"),
         calls.Link(first + 1, 5, ROOT, "other"),
         calls.Rename(first + 2, 5, 2, "new", 2, "f", 3),
-        calls.Exchange(first + 3, 4, ROOT, "g", ROOT, "other", 5),
+        calls.RenameExchange(first + 3, 4, ROOT, "g", ROOT, "other", 5),
     ]
     symlink = found[6]
     assert isinstance(symlink, calls.Symlink)
