@@ -43,7 +43,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopStatement:
     """`head`: what is in the parentheses of its `for` or `while`."""
 
     statement: Statement
@@ -187,7 +187,7 @@ class Source:
             return start
         return start if before.endswith(")") else -1
 
-    def loop_around(self, statement: Statement) -> Loop | None:
+    def loop_around(self, statement: Statement) -> LoopStatement | None:
         """The `for` or `while` that has nothing but this statement as its body; None if there is none."""
         code = self.code
         end, header = statement.end, statement.header
@@ -205,7 +205,7 @@ class Source:
             return None
         start = opening - len(found.group())
         outside = self._header(self._start(start))
-        return Loop(Statement(start, end, outside), self.text[opening + 1 : header - 1])
+        return LoopStatement(Statement(start, end, outside), self.text[opening + 1 : header - 1])
 
     def in_loop(self, statement: Statement) -> bool:
         """Whether a statement is in a loop of its function."""

@@ -10,7 +10,7 @@ from crashcheck.checker.fixes.source.c_source import (
     CALL,
     CLOSE,
     OPEN,
-    Loop,
+    LoopStatement,
     Macro,
     NotEditable,
     Source,
@@ -272,7 +272,7 @@ _COUNTED = re.compile(
 )
 
 
-def whole(region: Region, loop: Loop) -> Region:
+def whole(region: Region, loop: LoopStatement) -> Region:
     """All that a loop stores to, whose body stores to `region`. Raises NotEditable.
 
     It counts a variable up by one, and that is the index of an array where the body stores.
