@@ -15,7 +15,7 @@ from crashcheck.analyzer.behaviours.types.static_types import (
     PADDING,
     FieldNumbers,
     Memberships,
-    Objects,
+    TypedObjects,
     UpdateTraits,
     place_by_type,
 )
@@ -108,7 +108,7 @@ class _Part(NamedTuple):
     field: Ints
 
 
-def _typed_rows(run: _Run, by_update: FieldRows, objects: Objects, evidence: TypedUpdates) -> FieldRows:
+def _typed_rows(run: _Run, by_update: FieldRows, objects: TypedObjects, evidence: TypedUpdates) -> FieldRows:
     """(node, instance, field): by the update's own types, by those of other updates of its words, and by the object
     of a declared type that contains it."""
     nodes = run.nodes
@@ -127,7 +127,7 @@ def _typed_rows(run: _Run, by_update: FieldRows, objects: Objects, evidence: Typ
     return FieldRows(*take_rows(np.flatnonzero(nodes.data[rows.row]), *rows))
 
 
-def _generations(run: _Run, typed: FieldRows, objects: Objects, evidence: TypedUpdates) -> Ints:
+def _generations(run: _Run, typed: FieldRows, objects: TypedObjects, evidence: TypedUpdates) -> Ints:
     """Of each membership, the generation of its instance."""
     extent = np.array([run.traits.types.extent(name) for name in run.names.types], dtype=np.int64)
     filled = covering_fills(
@@ -205,7 +205,7 @@ def _joined(parts: list[_Part], names: FieldNumbers, stacked: int) -> Instances:
     )
 
 
-def _enclosed(run: _Run, asked: Ints, objects: Objects) -> FieldRows:
+def _enclosed(run: _Run, asked: Ints, objects: TypedObjects) -> FieldRows:
     """(node, instance, field) for nodes at words that no typed update wrote, but that are in instances of declared
     types; not where the innermost of these is one of several."""
     update = run.node_update[asked]
@@ -224,7 +224,7 @@ def _enclosed(run: _Run, asked: Ints, objects: Objects) -> FieldRows:
     return FieldRows(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
 
-def _innermost_first(run: _Run, objects: Objects, update: Ints) -> tuple[list[int], list[int]]:
+def _innermost_first(run: _Run, objects: TypedObjects, update: Ints) -> tuple[list[int], list[int]]:
     """(place in `update`, instance): the instances of declared types around each update, the smallest first; none if
     two of them are the smallest."""
     low, file = run.updates.offset[update], run.updates.file[update]

@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.behaviours.types.program_types import enclosing_structs
-from crashcheck.analyzer.behaviours.types.static_types import FieldNumbers, Memberships, Objects, place_by_type
+from crashcheck.analyzer.behaviours.types.static_types import FieldNumbers, Memberships, TypedObjects, place_by_type
 from crashcheck.analyzer.behaviours.types.type_evidence import TypedUpdates
 from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
 from crashcheck.analyzer.compile.facts import Site
@@ -169,7 +169,7 @@ def _links(sites: Iterable[Site]) -> list[_Link]:
     return sorted(out)
 
 
-def _enclosed(found: FieldRows, objects: Objects, names: FieldNumbers, links: list[_Link]) -> FieldRows:
+def _enclosed(found: FieldRows, objects: TypedObjects, names: FieldNumbers, links: list[_Link]) -> FieldRows:
     """The memberships and those that follow: a field of a struct that is part of a known instance of an outer struct.
 
     A site that has only a pointer to the inner struct knows nothing of the outer; others that go through it do.
@@ -189,7 +189,7 @@ def _joins_known_types(link: _Link, names: FieldNumbers) -> bool:
     return link.inner in names.types and link.outer in names.types and link.inner != link.outer
 
 
-def _pairs(link: _Link, objects: Objects, names: FieldNumbers) -> tuple[Ints, Ints]:
+def _pairs(link: _Link, objects: TypedObjects, names: FieldNumbers) -> tuple[Ints, Ints]:
     """(instance of the inner type, the instance of the outer type that holds it)."""
     place = objects.file << 40 | objects.start
     inner = np.flatnonzero(objects.type == names.types[link.inner])

@@ -45,7 +45,7 @@ class FieldNumbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Objects:
+class TypedObjects:
     """Of each instance of a known type: the type, the file, and the byte of the file at which it begins."""
 
     type: Ints
@@ -64,13 +64,13 @@ class Memberships:
         fields = np.full(many, field, dtype=np.int64) if isinstance(field, int) else field
         self.parts.append((update, np.full(many, type_, dtype=np.int64), file, start, fields))
 
-    def by_object(self) -> tuple[FieldRows, Objects]:
+    def by_object(self) -> tuple[FieldRows, TypedObjects]:
         """(update, instance, field), sorted and each once; and the instances, numbered by (type, file, start)."""
         none = np.zeros(0, dtype=np.int64)
         columns = (np.concatenate([none, *column]) for column in zip(*self.parts, strict=True))
         update, type_, file, start, field = distinct_rows(*columns) if self.parts else (none,) * 5
         instance, heads = number_rows(type_, file, start)
-        return FieldRows(update, instance, field), Objects(*take_rows(heads, type_, file, start))
+        return FieldRows(update, instance, field), TypedObjects(*take_rows(heads, type_, file, start))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
