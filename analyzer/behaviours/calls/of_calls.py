@@ -48,7 +48,7 @@ _WORDS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Operations:
+class CallOperations:
     """Updates and syncs of a run in order, as parallel arrays: the event, who did it, and where it was called."""
 
     graph: PersistenceGraph
@@ -90,7 +90,7 @@ class Operations:
         return _NUMBER.sub("#", _HASH.sub("*", self._changes.get(event, plain)))
 
 
-def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts | None) -> Operations:
+def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts | None) -> CallOperations:
     """The operations of a run of recorded system calls."""
     events = graph.trace.events
     updates = unique(nodes.event)
@@ -98,7 +98,7 @@ def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts
     rows = events[event]
     distinct, call = np.unique(graph.trace.calls(event), return_inverse=True)
     places = CallPlaces(graph.trace, facts)
-    return Operations(
+    return CallOperations(
         graph,
         places,
         event,
@@ -110,7 +110,7 @@ def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts
     )
 
 
-def silent_processes(operations: Operations) -> tuple[int, ...]:
+def silent_processes(operations: CallOperations) -> tuple[int, ...]:
     """Processes whose stacks do not show what they do: most of their updates have no known caller, come from code that
     was compiled at run time, or are below a place that calls at least three functions. An interpreter has such a place,
     where it calls what the script names."""
@@ -170,13 +170,13 @@ def find_call_behaviours(graph: PersistenceGraph, facts: Facts | None = None) ->
     return _behaviours(operations, nodes, tree, silent, speaks, found)
 
 
-def _by_thread(operations: Operations) -> Iterator[Ints]:
+def _by_thread(operations: CallOperations) -> Iterator[Ints]:
     order = np.argsort(operations.thread, kind="stable")
     begins = np.flatnonzero(np.diff(operations.thread[order], prepend=-1))
     yield from np.split(order, begins[1:]) if len(order) else ()
 
 
-def _durable(operations: Operations, nodes: Nodes) -> Ints:
+def _durable(operations: CallOperations, nodes: Nodes) -> Ints:
     """From which event each operation has persisted."""
     out = np.zeros(len(operations.event), dtype=np.int64)
     np.maximum.at(out, np.searchsorted(operations.event, nodes.event), nodes.durable_from)
@@ -214,7 +214,7 @@ def _of_thread(paths: list[tuple[int, ...]], token: Ints, event: Ints, durable: 
 
 
 def _behaviours(
-    operations: Operations,
+    operations: CallOperations,
     nodes: Nodes,
     tree: CallTree,
     silent: tuple[int, ...],
@@ -272,7 +272,7 @@ def _note(trace: Trace, silent: tuple[int, ...]) -> str:
     )
 
 
-def _static_sites(operations: Operations, nodes: Nodes, speaks: NDArray[np.bool_]) -> StaticSites:
+def _static_sites(operations: CallOperations, nodes: Nodes, speaks: NDArray[np.bool_]) -> StaticSites:
     """A place is the call with its innermost callers in the program itself (definition 3.3); of a program whose stacks
     do not show what it does, the call with what it does to which path."""
     places = operations.places
