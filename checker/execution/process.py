@@ -46,7 +46,7 @@ class Limits:
         return tuple((which, value) for which, value in wanted if value is not None)
 
 
-class Output(NamedTuple):
+class ComparedOutput(NamedTuple):
     """What a run wrote to one of the outputs that are compared."""
 
     data: bytes
@@ -70,7 +70,7 @@ class Ended(NamedTuple):
     total_bytes: int = 0  # of output, kept or not
     stage: int = 0  # which run of several on one image this was
     before_bytes: int = 0  # of output, by the runs before it
-    compared: tuple[Output, ...] = ()  # what an oracle compares, where that is not the output alone
+    compared: tuple[ComparedOutput, ...] = ()  # what an oracle compares, where that is not the output alone
     forked: bool = False  # from a process that waited in crashcheck_ready()
     refused: str = ""  # why none waits there, although the check calls it
 
@@ -243,7 +243,9 @@ class Runner:
                 os.unlink(path)
         return files
 
-    def _compared(self, streams: Mapping[int, Capture], files: Mapping[str, str], kept: int) -> tuple[Output, ...]:
+    def _compared(
+        self, streams: Mapping[int, Capture], files: Mapping[str, str], kept: int
+    ) -> tuple[ComparedOutput, ...]:
         """The outputs that an oracle compares, if that is not standard output alone."""
         if self.limits.outputs == ("stdout",):
             return ()
@@ -251,7 +253,7 @@ class Runner:
             file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
             for name in self.limits.outputs
         )
-        return tuple(Output(each.bytes(), each.truncated, each.digest(), each.total) for each in captures)
+        return tuple(ComparedOutput(each.bytes(), each.truncated, each.digest(), each.total) for each in captures)
 
     def _wait_through_ready(
         self,
