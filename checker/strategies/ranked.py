@@ -26,7 +26,7 @@ from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided,
 from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.replaced import states_of_names
 from crashcheck.checker.strategies.representative import Representative
-from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
+from crashcheck.checker.strategies.round_robin import RoundRobin, WeightedQueue
 from crashcheck.checker.strategies.violations import violating
 from crashcheck.interruption import Background, KeepOn, always, both
 
@@ -156,7 +156,7 @@ class RankedPlan:
         rest = Exhaustive().states(self._space, self._decided)
         weights, similar_wait = self._options.weights, self._options.similar_wait
         phases = {
-            name: Phase(each, weights[name], name == "all sets", name == "rest", similar_too=name == "names")
+            name: WeightedQueue(each, weights[name], name == "all sets", name == "rest", similar_too=name == "names")
             for name, each in self._phases(rest).items()
             if weights[name]
         }

@@ -16,7 +16,7 @@ _MOST_PENDING = 1 << 16  # at the crash points of a phase's choices queued, in s
 
 
 @dataclass(slots=True)
-class Phase:
+class WeightedQueue:
     """Choices of one kind. `weight`: how often they have their turn; `in_order`: none is taken before an earlier one;
     `everything`: no other phase has a state that this one does not have; `similar_too`: none waits for its signature.
 
@@ -55,7 +55,7 @@ class RoundRobin:
 
     def __init__(
         self,
-        phases: dict[str, Phase],
+        phases: dict[str, WeightedQueue],
         fresh: Callable[[Choice], bool],
         signature: Callable[[CrashState], bytes],
         pending: Callable[[CrashState], int],
@@ -95,7 +95,7 @@ class RoundRobin:
         self._phases[name].credit -= sum(phase.weight for phase in self._phases.values())
         return name
 
-    def _take(self, phase: Phase) -> Choice | None:
+    def _take(self, phase: WeightedQueue) -> Choice | None:
         """Of what a phase has queued that with the lowest level, the first one of equals; None if not in this round.
 
         Levels only rise, so that one which has not risen since it was noted is the lowest.
@@ -118,7 +118,7 @@ class RoundRobin:
                 return choice
         return None
 
-    def _fill(self, phase: Phase) -> None:
+    def _fill(self, phase: WeightedQueue) -> None:
         while phase.needs_refill:
             choice = next(phase.choices, None)
             if choice is None:
@@ -130,7 +130,7 @@ class RoundRobin:
                 phase.came += 1
                 phase.pending += self._pending(choice.state)
 
-    def _pop(self, phase: Phase) -> None:
+    def _pop(self, phase: WeightedQueue) -> None:
         phase.pending -= self._pending(heappop(phase.heap)[-1].state)
 
     def _level(self, signature: bytes) -> int:

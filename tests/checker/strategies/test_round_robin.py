@@ -14,7 +14,7 @@ from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import Choice, Chosen
 from crashcheck.checker.strategies.ranked import part_by_part
-from crashcheck.checker.strategies.round_robin import Phase, RoundRobin
+from crashcheck.checker.strategies.round_robin import RoundRobin, WeightedQueue
 from support.random_runs import SETTINGS
 from support.scripts import Script, site
 
@@ -34,7 +34,7 @@ def turns(phases: dict[str, Named], weights: dict[str, int], **options: dict[str
     signatures = {number: signature.encode() for named in phases.values() for number, signature in named}
     chosen = Chosen()
     made = {
-        name: Phase(
+        name: WeightedQueue(
             map(choice, (number for number, _ in named), repeat(name)), weights.get(name, 1), **options.get(name, {})
         )
         for name, named in phases.items()
@@ -93,7 +93,7 @@ def test_where_very_much_is_pending_few_states_are_read_ahead() -> None:
         return b"x"
 
     choices = (choice(number, "one") for number in range(100))
-    found = RoundRobin({"one": Phase(choices, 1)}, lambda one: True, signature, lambda state: 1 << 14).choices()
+    found = RoundRobin({"one": WeightedQueue(choices, 1)}, lambda one: True, signature, lambda state: 1 << 14).choices()
     for number in range(50):
         assert next(found).state.point == number
         assert len(looked) < number + 5
