@@ -31,7 +31,7 @@ class _Layers:
         self._latest.append(piece)
 
 
-class Predecessors:
+class DirectPredecessors:
     """What must persist just before each of some pieces, which are met in ascending order."""
 
     def __init__(self, graph: PersistenceGraph, ids: Sequence[int]) -> None:
@@ -79,7 +79,7 @@ def one_by_one(graph: PersistenceGraph, rows: Ints) -> list[tuple[int, ...]] | N
     """What each of some pieces directly needs, all at once: where at most one ordered piece of each granule and layer
     is among them, which of recorded calls is the rule. None elsewhere.
 
-    What `Predecessors` gives, without words and added obligations.
+    What `DirectPredecessors` gives, without words and added obligations.
     """
     if not len(rows):
         return []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.persistence.direct_before import Predecessors, in_layers, one_by_one
+from crashcheck.analyzer.persistence.direct_before import DirectPredecessors, in_layers, one_by_one
 from crashcheck.analyzer.persistence.names import NameTable
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
@@ -298,7 +298,7 @@ class PersistenceGraph:
         if not self.extra and self.unit_bytes != WORD_BYTES and (found := one_by_one(self, rows)) is not None:
             return found
         files, words = self.file[rows].tolist(), (self.offset[rows] // WORD_BYTES).tolist()
-        met = Predecessors(self, ids)
+        met = DirectPredecessors(self, ids)
         return [met.of(*each) for each in zip(ids, granules, modes, events, kinds, files, words, strict=True)]
 
     def with_order(self, edges: Iterable[tuple[int, int]]) -> PersistenceGraph:

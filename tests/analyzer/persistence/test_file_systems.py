@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.persistence.direct_before import Predecessors, one_by_one
+from crashcheck.analyzer.persistence.direct_before import DirectPredecessors, one_by_one
 from crashcheck.analyzer.persistence.graph import STALE_BYTE, Options
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES
 from crashcheck.checker.states.counting import count_states
@@ -295,7 +295,7 @@ def test_what_all_updates_need_is_what_each_needs_that_is_asked_for_by_itself(mo
             if graph.extra or at_once is None:
                 continue
             columns = (graph.granule, graph.mode, graph.layer, graph.kind, graph.file, graph.offset // WORD_BYTES)
-            met, rest = Predecessors(graph, ids), (column[rows].tolist() for column in columns)
+            met, rest = DirectPredecessors(graph, ids), (column[rows].tolist() for column in columns)
             assert at_once == [met.of(*each) for each in zip(ids, *rest, strict=True)], litmus.name
             compared += 1
     assert compared > 100 or model in ("ext4-strict", "xfs", "btrfs")
