@@ -50,7 +50,7 @@ class Tool(msgspec.Struct, kw_only=True):
     version: str
 
 
-class Run(msgspec.Struct, kw_only=True):
+class RunReport(msgspec.Struct, kw_only=True):
     """The run as a whole; key order is part of the format. `summary` and `caveats` follow from the rest."""
 
     summary: str
@@ -82,7 +82,7 @@ class Document(msgspec.Struct, kw_only=True):
 
     schema: Literal[2]
     tool: Tool
-    run: Run
+    run: RunReport
     findings: tuple[FindingRow, ...]
     uncertain: tuple[FindingRow, ...]
     groups: tuple[GroupRow, ...] = ()
@@ -98,7 +98,7 @@ def document(result: RunResult) -> dict[str, Any]:
     whole = Document(
         schema=2,
         tool=Tool(name="crashcheck", version=result.version),
-        run=Run(
+        run=RunReport(
             summary=sentences.headline(result),
             caveats=sentences.caveats(result),
             config=result.config_path,
