@@ -30,8 +30,8 @@ from crashcheck.config.values import (
     Outputs,
     Patterns,
     Seconds,
-    Section,
     T,
+    Table,
     Tear,
     Text,
     choice,
@@ -236,8 +236,8 @@ def parse(text: str, path: Path) -> Config:
     without_null(path, document)
     known_only(path, "", document, [each.name for each in fields(Config) if each.name not in ("path", "folder")])
 
-    def section(name: str, kind: type[T], also: tuple[str, ...] = ()) -> Section[T]:
-        return Section.of(path, name, document.get(name, {}), kind, also)
+    def section(name: str, kind: type[T], also: tuple[str, ...] = ()) -> Table[T]:
+        return Table.of(path, name, document.get(name, {}), kind, also)
 
     build = section("build", BuildConfig)
     setup = section("setup", SetupConfig)
@@ -278,7 +278,7 @@ def parse(text: str, path: Path) -> Config:
     return config
 
 
-def _workload(section: Section[WorkloadConfig]) -> WorkloadConfig:
+def _workload(section: Table[WorkloadConfig]) -> WorkloadConfig:
     if section.values.get("recorder") == "strace":
         raise section.value_error(
             "recorder",
@@ -295,7 +295,7 @@ def _workload(section: Section[WorkloadConfig]) -> WorkloadConfig:
     return workload
 
 
-def _check(section: Section[CheckConfig], pool_files: tuple[str, ...]) -> CheckConfig:
+def _check(section: Table[CheckConfig], pool_files: tuple[str, ...]) -> CheckConfig:
     by_files = section.values.get("oracle") == "snapshot"
     placeholders = ("pool", "acked", "stdout", "ops", "port")
     check = section.read(command=_NO_CHECK if by_files else section.command_or_server(placeholders))
@@ -315,14 +315,14 @@ def _check(section: Section[CheckConfig], pool_files: tuple[str, ...]) -> CheckC
     return replace(check, outputs=tuple(dict.fromkeys(check.outputs)))
 
 
-def _tables(path: Path, name: str, kind: type[T], document: Mapping[str, object]) -> list[Section[T]]:
+def _tables(path: Path, name: str, kind: type[T], document: Mapping[str, object]) -> list[Table[T]]:
     tables = document.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise type_error(path, name, tables, f"tables, each headed [[{name}]]")
-    return [Section.of(path, f"[{name}]", table, kind) for table in tables]
+    return [Table.of(path, f"[{name}]", table, kind) for table in tables]
 
 
-def _suppression(section: Section[SuppressConfig]) -> SuppressConfig:
+def _suppression(section: Table[SuppressConfig]) -> SuppressConfig:
     rule = section.read()
     rule = SuppressConfig(rule.reason.strip(), rule.id.strip(), rule.file.strip(), rule.kinds or ("*",))
     if not rule.reason:
@@ -332,7 +332,7 @@ def _suppression(section: Section[SuppressConfig]) -> SuppressConfig:
     return rule
 
 
-def _fault(section: Section[Fault]) -> Fault:
+def _fault(section: Table[Fault]) -> Fault:
     fault = section.read()
     section.inside_the_pool("file", fault.file)
     return fault
@@ -362,7 +362,7 @@ def override(
         """A section with those values of its keys that were given; `option`: what sets its name, if it has one."""
         given = {key: value for key, value in values.items() if value is not None}
         options = {key: option if key == "name" else f"--{key.replace('_', '-')}" for key in given}
-        read = Section(Path("command line"), "", given, type(section), options).read()
+        read = Table(Path("command line"), "", given, type(section), options).read()
         return replace(section, **{key: getattr(read, key) for key in given})  # type: ignore[type-var]  # dataclasses
 
     tears: dict[object, object] = {"none": 0, "512": 512, "4096": 4096}
@@ -399,7 +399,7 @@ def parse_fault(text: str) -> Fault:
     for part in rest:
         key, _, value = part.partition("=")
         values[key] = int(value) if key != "file" and re.fullmatch("[0-9]{1,18}", value) else value
-    return _fault(Section.of(Path("--fault"), "", values, Fault))
+    return _fault(Table.of(Path("--fault"), "", values, Fault))
 
 
 def _check_operations(config: Config) -> None:

@@ -68,7 +68,7 @@ Outputs = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Section(Generic[T]):
+class Table(Generic[T]):
     """One table of the file, or options of the command line, that becomes a value of the dataclass `kind`."""
 
     path: Path
@@ -78,7 +78,7 @@ class Section(Generic[T]):
     options: Mapping[str, str] = field(default_factory=dict)  # what the command line calls a key
 
     @classmethod
-    def of(cls, path: Path, name: str, values: object, kind: type[T], also: tuple[str, ...] = ()) -> Section[T]:
+    def of(cls, path: Path, name: str, values: object, kind: type[T], also: tuple[str, ...] = ()) -> Table[T]:
         """A table whose keys are the fields of `kind`, or in `also`: those that `read` is given a value for."""
         if not isinstance(values, dict):
             raise type_error(path, f"[{name}]", values, "a table")
