@@ -11,7 +11,7 @@ from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours, find
 from crashcheck.analyzer.behaviours.calls.of_calls import find_call_behaviours
 from crashcheck.analyzer.behaviours.groups import BehaviourGroup, find_groups
 from crashcheck.analyzer.behaviours.operations import find_operations
-from crashcheck.analyzer.behaviours.represents import Shape
+from crashcheck.analyzer.behaviours.represents import BehaviourOrder
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
@@ -20,8 +20,8 @@ from crashcheck.runtime.trace_format import Recorder
 __all__ = [
     "Behaviour",
     "BehaviourGroup",
+    "BehaviourOrder",
     "Behaviours",
-    "Shape",
     "StaticSite",
     "find_behaviours",
     "find_groups",

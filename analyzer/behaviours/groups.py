@@ -9,7 +9,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
-from crashcheck.analyzer.behaviours.represents import Shape, group_represented
+from crashcheck.analyzer.behaviours.represents import BehaviourOrder, group_represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints
 
@@ -80,7 +80,7 @@ def find_groups(found: Behaviours) -> tuple[BehaviourGroup, ...]:
 
 
 def _by_level(
-    found: Behaviours, patterns: _Patterns, shapes: list[Shape], rank: list[int]
+    found: Behaviours, patterns: _Patterns, shapes: list[BehaviourOrder], rank: list[int]
 ) -> Iterator[tuple[int, list[int]]]:
     """The groups of each level, the representative first among its members: what functions merge would represent, and
     delay, all that each of them does."""
@@ -96,7 +96,7 @@ def _sites(found: Behaviours, behaviour: Behaviour) -> tuple[StaticSite, ...]:
     return tuple(found.sites.sites[label] for label in labels)
 
 
-def shape_of(found: Behaviours, behaviour: int) -> Shape:
+def shape_of(found: Behaviours, behaviour: int) -> BehaviourOrder:
     """What the represents relation sees of a behaviour.
 
     An update is kept if it has persisted when its operation is acknowledged: a behaviour that
@@ -105,7 +105,7 @@ def shape_of(found: Behaviours, behaviour: int) -> Shape:
     own = found.nodes_of(behaviour)
     alone = -1 - np.arange(len(own))
     durable = found.nodes.durable_from[own]
-    return Shape(
+    return BehaviourOrder(
         found.label[own],
         found.nodes.event[own],
         durable,

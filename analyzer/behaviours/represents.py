@@ -27,7 +27,7 @@ MATCHED = 2048  # updates: the pairs of a larger match are not compared one by o
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class BehaviourOrder:
     """What the relation sees of a behaviour: its updates, and which of them must persist before which.
 
     Parallel arrays, one row per update, oldest first: `site` numbers its static site, `issued` and `durable` are the
@@ -65,7 +65,7 @@ class Shape:
         before: NDArray[np.bool_] = by_fence | by_line
         return before
 
-    def represents(self, other: Shape) -> bool:
+    def represents(self, other: BehaviourOrder) -> bool:
         """Definition 3.5, update by update: N2 ⊆~ N1 with |N1~(N2)| = |N2|, and E(N1 image) ⊆~ E(N2)."""
         if any(count > self.sites.get(site, 0) for site, count in other.sites.items()):
             return False
@@ -81,7 +81,7 @@ class Shape:
             for match in matches
         )
 
-    def _matched(self, other: Shape, *, newest: bool) -> Ints:
+    def _matched(self, other: BehaviourOrder, *, newest: bool) -> Ints:
         """The row here that represents each of other's rows: the i-th of a site for the i-th, from one end."""
         mine, theirs = np.argsort(self.site, kind="stable"), np.argsort(other.site, kind="stable")
         match = np.empty(len(other), dtype=np.int64)
@@ -93,7 +93,7 @@ class Shape:
             at += count
         return match
 
-    def _surely_freer(self, other: Shape) -> bool:
+    def _surely_freer(self, other: BehaviourOrder) -> bool:
         """Whether nothing is ordered here, and nothing kept, at other's sites: then any match will do."""
         rows = np.flatnonzero(np.isin(self.site, list(other.sites)))
         if self.kept[rows].any() or int(self.durable[rows].min()) <= int(self.issued[rows].max()):
@@ -101,7 +101,7 @@ class Shape:
         return len(np.unique(self.line[rows])) == len(rows)
 
 
-def group_represented(shapes: Sequence[Shape], rank: Sequence[int] = ()) -> list[tuple[int, list[int]]]:
+def group_represented(shapes: Sequence[BehaviourOrder], rank: Sequence[int] = ()) -> list[tuple[int, list[int]]]:
     """Groups of behaviours: (the place of the representative, the places of all members, its own first), in the paper's
     way.
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import represents as module
-from crashcheck.analyzer.behaviours.represents import Shape, group_represented
+from crashcheck.analyzer.behaviours.represents import BehaviourOrder, group_represented
 
 SETTINGS = settings(max_examples=400, deadline=None, derandomize=True)
 NEVER = 99
@@ -22,14 +22,14 @@ TOLD = 12  # the event of the acknowledgement; updates are issued before it
 State = tuple[Counter[int], Counter[int], bool]  # updates lost and kept, by site, and whether it was acknowledged
 
 
-def shape(*updates: tuple[int, int, int, int]) -> Shape:
+def shape(*updates: tuple[int, int, int, int]) -> BehaviourOrder:
     """Of updates (site, issued, durable, line), oldest first."""
     site, issued, durable, line = (np.array(column, dtype=np.int64) for column in zip(*updates, strict=True))
-    return Shape(site, issued, durable, line, durable <= TOLD)
+    return BehaviourOrder(site, issued, durable, line, durable <= TOLD)
 
 
 @st.composite
-def shapes(draw: Any, most: int = 5) -> Shape:
+def shapes(draw: Any, most: int = 5) -> BehaviourOrder:
     many = draw(st.integers(1, most))
     updates: list[tuple[int, int, int, int]] = []
     for at in range(many):
@@ -42,7 +42,7 @@ def shapes(draw: Any, most: int = 5) -> Shape:
     return shape(*updates)
 
 
-def states(of: Shape) -> Iterator[State]:
+def states(of: BehaviourOrder) -> Iterator[State]:
     """Every crash state by the definition: a downward-closed set of what was issued, with all that is durable."""
     order = of.precedes(np.arange(len(of)))
     for crash in range(TOLD + 3):
@@ -72,7 +72,7 @@ def has_counterpart(state: State, others: list[State]) -> bool:
 @SETTINGS
 @given(one=shapes(), other=shapes(4))
 def test_each_state_in_which_something_is_lost_has_a_counterpart_at_the_representative(
-    matched: int, one: Shape, other: Shape
+    matched: int, one: BehaviourOrder, other: BehaviourOrder
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MATCHED", matched)
@@ -85,21 +85,21 @@ def test_each_state_in_which_something_is_lost_has_a_counterpart_at_the_represen
 
 @SETTINGS
 @given(shapes())
-def test_every_behaviour_represents_itself(one: Shape) -> None:
+def test_every_behaviour_represents_itself(one: BehaviourOrder) -> None:
     assert one.represents(one)
 
 
 @SETTINGS
 @given(shapes(), st.data())
-def test_what_persists_later_represents_what_persists_sooner(one: Shape, data: st.DataObject) -> None:
+def test_what_persists_later_represents_what_persists_sooner(one: BehaviourOrder, data: st.DataObject) -> None:
     later = np.array([NEVER if data.draw(st.booleans()) else int(durable) for durable in one.durable])
-    freer = Shape(one.site, one.issued, later, one.line, later <= TOLD)
+    freer = BehaviourOrder(one.site, one.issued, later, one.line, later <= TOLD)
     assert freer.represents(one)
 
 
 @SETTINGS
 @given(st.lists(shapes(4), max_size=8))
-def test_groups_are_all_that_a_maximal_behaviour_represents(all_: list[Shape]) -> None:
+def test_groups_are_all_that_a_maximal_behaviour_represents(all_: list[BehaviourOrder]) -> None:
     groups = group_represented(all_)
     heads = [head for head, _ in groups]
     for head, members in groups:
@@ -118,7 +118,7 @@ def test_a_short_correct_run_of_a_loop_does_not_stand_for_a_longer_one_that_forg
 
 
 def test_a_longer_run_of_a_loop_stands_for_the_shorter_ones() -> None:
-    def turns(count: int) -> Shape:
+    def turns(count: int) -> BehaviourOrder:
         flag = 2 * count
         return shape(*((0, 2 * at, flag, at) for at in range(count)), (1, flag, flag + 2, 9))
 
