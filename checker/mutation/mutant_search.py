@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import chain
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
+from crashcheck.checker.mutation.mutant_states import MutantStates, NewStates
 from crashcheck.checker.mutation.mutants import Mutant
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState
@@ -45,7 +45,7 @@ class MutantProgress:
         self.plan: Plan | None = None  # of the strategy, if its states are searched
         self._seen: set[bytes] = set()  # fingerprints of images that were met
         self._before_any = True  # every state so far is from before the first operation
-        self._count: StateCount | None = None
+        self._count: NewStates | None = None
 
     def first_of(self, fingerprint: bytes) -> bool:
         """Whether an image has not been met; now it has."""
@@ -82,7 +82,7 @@ class MutantProgress:
             self.granules = many
 
     @property
-    def count(self) -> StateCount:
+    def count(self) -> NewStates:
         """How many new states there are."""
         if self._count is None:
             self._count = self.exposure.count(MOST_COUNTED)

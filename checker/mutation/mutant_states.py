@@ -32,7 +32,7 @@ _NEAR = 6  # crash points tried from the first one on where an update may be los
 
 
 @dataclass(frozen=True, slots=True)
-class StateCount:
+class NewStates:
     """`value`: the number of new states; a lower bound of it unless `whole`."""
 
     value: int
@@ -71,14 +71,14 @@ class MutantStates:
 
     # -- which are there
 
-    def count(self, most: int) -> StateCount:
+    def count(self, most: int) -> NewStates:
         """How many new states there are; where there are more than `most`, not all are counted."""
         total = 0
         for clock in self._moments:
             total += self.new_at(clock)
             if total > most:
-                return StateCount(total, False)
-        return StateCount(total, True)
+                return NewStates(total, False)
+        return NewStates(total, True)
 
     @cached_property
     def moments(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from crashcheck.analyzer.persistence import build
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_search import Fate, MutantProgress
-from crashcheck.checker.mutation.mutant_states import MutantStates, StateCount
+from crashcheck.checker.mutation.mutant_states import MutantStates, NewStates
 from crashcheck.checker.mutation.mutants import What, mutants, persists
 from support.random_programs import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program
@@ -35,7 +35,7 @@ def states_agree(first: First, program: Program, model: str) -> None:
             exposure = MutantStates(common, whole.space.graph, world.space.graph)
             every = list(exposure.all())
             assert len(set(every)) == len(every), "each once"
-            assert exposure.count(1 << 30) == StateCount(len(every), True)
+            assert exposure.count(1 << 30) == NewStates(len(every), True)
             images = {state: image_of(ground, state) for state in every}
             assert set(images.values()) <= world.distinct, "all are states of the mutant"
             assert world.distinct - whole.distinct <= set(images.values()), "and no new one is missing"
@@ -90,7 +90,7 @@ def test_a_lock_that_is_free_again_is_as_if_it_had_never_been_taken(builder: Tra
     builder.sfence()
     builder.store("a", 64, 8, 1)
     exposure = exposure_of(builder.trace(), What.FENCE)
-    assert exposure.count(100) == StateCount(1, True), "locked, and the store after it persisted"
+    assert exposure.count(100) == NewStates(1, True), "locked, and the store after it persisted"
     (state,) = exposure.all()
     assert state.pieces == (1,)
 
@@ -101,7 +101,7 @@ def test_a_state_that_the_program_has_a_moment_earlier_is_not_new(builder: Trace
     builder.sfence()
     assert exposure_of(builder.trace(), What.FENCE).count(0).value == 0
     builder.end(1)
-    assert exposure_of(builder.trace(), What.FENCE).count(100) == StateCount(1, True), "lost although it was promised"
+    assert exposure_of(builder.trace(), What.FENCE).count(100) == NewStates(1, True), "lost although it was promised"
 
 
 def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
@@ -111,7 +111,7 @@ def test_counting_stops_where_there_are_too_many(builder: TraceBuilder) -> None:
     builder.sfence()
     builder.end(1)
     exposure = exposure_of(builder.trace(), What.FENCE)
-    assert exposure.count(1 << 12) == StateCount((1 << 12) - 1, True)
+    assert exposure.count(1 << 12) == NewStates((1 << 12) - 1, True)
     assert not exposure.count(1000).whole
     assert sum(1 for _ in exposure.lacking(2)) == 66
 
@@ -125,7 +125,7 @@ def test_each_new_loss_is_tried_with_all_else_and_with_nothing_else(builder: Tra
     builder.sfence()
     builder.end(1)
     exposure = exposure_of(builder.trace(), What.FENCE)
-    assert exposure.count(100) == StateCount(3 * 16, True)
+    assert exposure.count(100) == NewStates(3 * 16, True)
     lost = [state.pieces for many in (1, 2, 3) for state in exposure.losses(many)]
     never = (0, 1, 2, 3)
     assert lost == [(4,), (*never, 4), (5,), (*never, 5), (4, 5), (*never, 4, 5)]
