@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from crashcheck.checker.remote import host
-from crashcheck.checker.remote.remote_runs import Returned, Worker
+from crashcheck.checker.remote.remote_runs import ClusterWorker, Returned
 from crashcheck.errors import CrashcheckError
 
 SCHEME = "dask://"
@@ -51,7 +51,7 @@ class DaskCluster:
         self._key = secrets.token_hex(8)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # changing; the loop's thread replaces or appends, this one takes
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, ClusterWorker] = {}
         self._returned: deque[Returned] = deque()
         self._number = 0
         scheme = "tls" if config.get("distributed.comm.tls.ca-file", None) else "tcp"
@@ -84,7 +84,7 @@ class DaskCluster:
 
     # -- remote_runs.Cluster
 
-    def workers(self) -> Mapping[str, Worker]:
+    def workers(self) -> Mapping[str, ClusterWorker]:
         return self._workers
 
     def call(self, worker: str, function: str, *arguments: object) -> int:
@@ -145,8 +145,8 @@ class DaskCluster:
             await asyncio.sleep(_LOOK_S)
 
 
-def _workers(threads: Mapping[str, int]) -> dict[str, Worker]:
-    return {address: Worker(f"worker {address}", count) for address, count in threads.items()}
+def _workers(threads: Mapping[str, int]) -> dict[str, ClusterWorker]:
+    return {address: ClusterWorker(f"worker {address}", count) for address, count in threads.items()}
 
 
 def on_worker(function: str, arguments: bytes) -> bytes:

@@ -41,7 +41,7 @@ _MESSAGE_BYTES = 16 << 20  # of pieces that are sent at once
 _END_S = 5.0  # for machines to end what they do, when the search has ended
 
 
-class Worker(NamedTuple):
+class ClusterWorker(NamedTuple):
     """A machine of a cluster. `shown`: for a person; `threads`: how many calls it does at a time."""
 
     shown: str
@@ -62,7 +62,7 @@ class Cluster(Protocol):
 
     name: str
 
-    def workers(self) -> Mapping[str, Worker]:
+    def workers(self) -> Mapping[str, ClusterWorker]:
         """Those that are there now, by address."""
         ...
 
@@ -97,7 +97,7 @@ class _Slot:
 @dataclass(eq=False)
 class _Machine:
     address: str
-    worker: Worker
+    worker: ClusterWorker
     ready: bool = False
     refused: bool = False  # or lost; until it is no longer among the workers
     slots: list[_Slot] = field(default_factory=list)

@@ -18,7 +18,7 @@ import pytest
 
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.remote import host, remote_runs
-from crashcheck.checker.remote.remote_runs import Returned, Worker
+from crashcheck.checker.remote.remote_runs import ClusterWorker, Returned
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.strategies import Exhaustive
 from crashcheck.errors import CrashcheckError
@@ -44,8 +44,8 @@ class Machines:
         self._returned: list[Returned] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
 
-    def workers(self) -> Mapping[str, Worker]:
-        return {name: Worker(f"machine {name}", threads) for name, threads in self.there.items()}
+    def workers(self) -> Mapping[str, ClusterWorker]:
+        return {name: ClusterWorker(f"machine {name}", threads) for name, threads in self.there.items()}
 
     def call(self, worker: str, function: str, *arguments: object) -> int:
         before = self.calls[worker, function]
