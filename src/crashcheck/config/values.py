@@ -1,7 +1,7 @@
 """The values of crashcheck.toml: each of the right type and among those allowed, or an error with a hint.
 
 The dataclasses of `settings` declare what a key takes, and msgspec converts a table to one of them. What it refuses is
-explained here: an error names the key and the value, shows an example, or asks "did you mean".
+reported here: an error names the key and the value, shows an example, or asks "did you mean".
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Table(Generic[T]):
         try:
             return msgspec.convert(values, self.kind)
         except msgspec.ValidationError as error:
-            raise self._explained(str(error), values) from None
+            raise self._refusal(str(error), values) from None
 
-    def _explained(self, error: str, values: Mapping[str, Any]) -> CrashcheckError:
+    def _refusal(self, error: str, values: Mapping[str, Any]) -> CrashcheckError:
         """An error of msgspec as the person who wrote the file needs it.
 
         It ends with the place, as "`$.kinds[0]`", or "`$.env[...]`" for a value of a table and "`key` in `$.env`" for
@@ -180,7 +180,7 @@ class Table(Generic[T]):
 
 
 def _meta(kind: Any) -> Any:
-    """What the declaration of a key says of its values."""
+    """The declaration of the values that a key takes."""
     if get_origin(kind) is Literal:
         return choice(get_args(kind))
     return next(part.__metadata__[0] for part in (kind, *get_args(kind)) if hasattr(part, "__metadata__"))
