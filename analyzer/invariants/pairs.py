@@ -160,23 +160,23 @@ class _Together:
             *_near(stores, self._shared.lists, self._endless, *self._shared.met(np.flatnonzero(shared), first, then)),
             self._joined(apart, first, then),
         ]
-        key = unique(np.concatenate([of << 2 * bits | w << bits | f for of, f, w in parts]))
+        # each (relation, then, first) once, as one number, sorted in this order
+        key = unique(np.concatenate([relation << 2 * bits | w << bits | f for relation, f, w in parts]))
         parts.clear()
-        one, other = key & mask, key >> bits & mask
-        fits = ~stores.overlap(one, other)  # nor does an update belong with itself
-        bad = stores.may_lack(one, other)
-        good = np.flatnonzero(fits & ~bad & (one < other))
-        in_operation = stores.operation[one[good]] == stores.operation[other[good]]
-        good = good[in_operation | shared[key[good] >> 2 * bits]]
-        # sorted by relation and `then`
-        held = np.bincount(unique(key[good] >> bits) >> bits, minlength=len(first))
-        bad &= fits
-        of, one, other = key[bad] >> 2 * bits, one[bad], other[bad]
-        many = np.bincount(of, minlength=len(first))
-        of, one, other = _earliest(stores, of, one, other)
-        bounds = np.searchsorted(of, np.arange(len(first) + 1)).tolist()
+        first_update, then_update = key & mask, key >> bits & mask
+        distinct = ~stores.overlap(first_update, then_update)  # an update does not belong with itself
+        violable = stores.may_lack(first_update, then_update)
+        held = np.flatnonzero(distinct & ~violable & (first_update < then_update))
+        in_operation = stores.operation[first_update[held]] == stores.operation[then_update[held]]
+        held = held[in_operation | shared[key[held] >> 2 * bits]]
+        held_counts = np.bincount(unique(key[held] >> bits) >> bits, minlength=len(first))  # each `then` once
+        violable &= distinct
+        relation = key[violable] >> 2 * bits
+        violable_counts = np.bincount(relation, minlength=len(first))
+        relation, ones, others = _earliest(stores, relation, first_update[violable], then_update[violable])
+        bounds = np.searchsorted(relation, np.arange(len(first) + 1)).tolist()
         for each, (low, high) in enumerate(pairwise(bounds)):
-            yield Pairs(one[low:high], other[low:high], int(held[each]), int(many[each]))
+            yield Pairs(ones[low:high], others[low:high], int(held_counts[each]), int(violable_counts[each]))
 
     def _joined(self, apart: Ints, first: Ints, then: Ints) -> tuple[Ints, Ints, Ints]:
         """(relation, first, then): the latest update of a joined instance before each of the instance it is joined
@@ -219,9 +219,9 @@ class _ByInstance:
     def met(self, of: Ints, first: Ints, then: Ints) -> tuple[Ints, Ints, Ints]:
         """(relation, group of its first field, group of the other) for each instance in which both were updated."""
         begin = self._begins[first[of]]
-        many = self._begins[first[of] + 1] - begin
-        fs = ranges(begin, many)
-        of = np.repeat(of, many)
+        instances = self._begins[first[of] + 1] - begin
+        fs = ranges(begin, instances)
+        of = np.repeat(of, instances)
         has, ws = self.find(then[of], self._known[fs] % self._wide)
         return of[has], fs[has], ws[has]
 

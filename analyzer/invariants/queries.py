@@ -55,23 +55,23 @@ class RunStores:
         event = np.full(len(rows), -1, dtype=np.int64)
         event[stores] = rows.columns.event[stores]
         self.event = event
-        self._node = np.zeros(len(rows), dtype=np.int64)
-        self._many = np.zeros(len(rows), dtype=np.int64)
-        self._node[stores] = np.searchsorted(nodes.event, event[stores])
-        self._many[stores] = np.searchsorted(nodes.event, event[stores], side="right") - self._node[stores]
+        self._first_node = np.zeros(len(rows), dtype=np.int64)
+        self._node_count = np.zeros(len(rows), dtype=np.int64)
+        self._first_node[stores] = np.searchsorted(nodes.event, event[stores])
+        self._node_count[stores] = np.searchsorted(nodes.event, event[stores], side="right") - self._first_node[stores]
         self.durable = np.full(len(rows), NEVER, dtype=np.int64)
-        have = stores[self._many[stores] > 0]
+        have = stores[self._node_count[stores] > 0]
         if len(have):
-            self.durable[have] = _most(nodes.durable_from, self._node[have], self._many[have])
+            self.durable[have] = _most(nodes.durable_from, self._first_node[have], self._node_count[have])
         self.label = np.full(len(rows), -1, dtype=np.int64)
-        self.label[have] = found.label[self._node[have]]
+        self.label[have] = found.label[self._first_node[have]]
         # until when something of it may be missing, and where alone it keeps its place in an order
         self._until = np.where(self.durable > event, self.durable, -1)
         self._slot = -1 - np.arange(len(rows))
-        single = stores[self._many[stores] == 1]
-        node = self._node[single]
+        single = stores[self._node_count[stores] == 1]
+        node = self._first_node[single]
         self._slot[single] = np.where(nodes.ordered[node], nodes.granule[node], self._slot[single])
-        self._several = self._many > 1
+        self._several = self._node_count > 1
         columns = rows.columns
         self._low = columns.file << 40 | columns.offset // WORD_BYTES
         self._high = columns.file << 40 | (columns.offset + columns.size - 1) // WORD_BYTES
@@ -91,37 +91,39 @@ class RunStores:
         """
         now = self.event[then]
         older = self.event[first] < now
-        out: Bools = (self._until[first] > now) & ~(older & (self._slot[first] == self._slot[then]))
+        allowed: Bools = (self._until[first] > now) & ~(older & (self._slot[first] == self._slot[then]))
         if not self._several.any():
-            return out
-        asked = np.flatnonzero(out & older & (self._several[first] | self._several[then]))
-        compared = np.cumsum(self._many[first[asked]] * self._many[then[asked]])
+            return allowed
+        # an update of several pieces has no slot: its pieces are compared one by one
+        undecided = np.flatnonzero(allowed & older & (self._several[first] | self._several[then]))
+        comparisons = np.cumsum(self._node_count[first[undecided]] * self._node_count[then[undecided]])
         low = 0
-        while low < len(asked):
-            before = int(compared[low - 1]) if low else 0
-            high = max(low + 1, int(np.searchsorted(compared, before + _COMPARED, side="right")))
-            some = asked[low:high]
-            out[some] = self._lacks_older(first[some], then[some])
+        while low < len(undecided):  # in batches, for memory
+            before = int(comparisons[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(comparisons, before + _COMPARED, side="right")))
+            batch = undecided[low:high]
+            allowed[batch] = self._lacks_older(first[batch], then[batch])
             low = high
-        return out
+        return allowed
 
-    def _lacks_older(self, f: Ints, w: Ints) -> Bools:
-        """Whether something pending of each update `f` is not ordered before the later update `w`."""
+    def _lacks_older(self, older: Ints, later: Ints) -> Bools:
+        """Whether something pending of each update `older` is not ordered before the update `later` beside it."""
         nodes = self.found.nodes
-        each = self._many[f] * self._many[w]
-        pair = np.repeat(np.arange(len(f)), each)
-        inside = ranges(np.zeros(len(f), dtype=np.int64), each)
-        node = self._node[f[pair]] + inside // self._many[w[pair]]
-        other = self._node[w[pair]] + inside % self._many[w[pair]]
-        ordered = (nodes.granule[node] == nodes.granule[other]) & nodes.ordered[node] & nodes.ordered[other]
-        # of each node of `first`: is it pending, and does no node of `then` need it
-        span = int(self._many.max()) + 1
-        one = pair * span + inside // self._many[w[pair]]
-        heads = np.flatnonzero(np.concatenate([[True], one[1:] != one[:-1]]))
-        free = ~np.logical_or.reduceat(ordered, heads)
-        pending = nodes.durable_from[node[heads]] > self.event[w[pair[heads]]]
-        out: Bools = np.bincount(pair[heads], weights=free & pending, minlength=len(f)) > 0
-        return out
+        # a row for each pair of a node of the older update with one of the later
+        comparisons = self._node_count[older] * self._node_count[later]
+        pair = np.repeat(np.arange(len(older)), comparisons)
+        place = ranges(np.zeros(len(older), dtype=np.int64), comparisons)  # of the row within its pair of updates
+        older_place, later_place = np.divmod(place, self._node_count[later[pair]])
+        older_node = self._first_node[older[pair]] + older_place
+        later_node = self._first_node[later[pair]] + later_place
+        same_granule = nodes.granule[older_node] == nodes.granule[later_node]
+        ordered = same_granule & nodes.ordered[older_node] & nodes.ordered[later_node]
+        # the rows of one older node follow one another: may it be missing, and does no later node need it
+        starts = np.flatnonzero(later_place == 0)
+        needed = np.logical_or.reduceat(ordered, starts)
+        pending = nodes.durable_from[older_node[starts]] > self.event[later[pair[starts]]]
+        lacking: Bools = np.bincount(pair[starts], weights=pending & ~needed, minlength=len(older)) > 0
+        return lacking
 
     def overlap(self, one: Ints, other: Ints) -> Bools:
         """Whether two accesses touch a word in common."""
@@ -131,9 +133,9 @@ class RunStores:
     def pieces(self, updates: Ints) -> tuple[Ints, Ints]:
         """(place in `updates`, piece): the pieces of each, ascending."""
         nodes = self.found.nodes
-        begin = nodes.start[self._node[updates]]
-        many = nodes.start[self._node[updates] + self._many[updates]] - begin
-        return distinct_rows(np.repeat(np.arange(len(updates)), many), nodes.piece[ranges(begin, many)])  # type: ignore[return-value]
+        begin = nodes.start[self._first_node[updates]]
+        count = nodes.start[self._first_node[updates] + self._node_count[updates]] - begin
+        return distinct_rows(np.repeat(np.arange(len(updates)), count), nodes.piece[ranges(begin, count)])  # type: ignore[return-value]
 
     def states(self, rule: Sequence[str], first: Ints, then: Ints, invariant: Ints) -> Iterator[tuple[int, StateQuery]]:
         """(place, query) of pairs, in order; none where nothing of `first` can be missing."""

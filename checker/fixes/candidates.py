@@ -309,22 +309,24 @@ class Candidates:
     def _needed(self, places: list[Location]) -> list[Location]:
         """Without those whose lines a flush at a later one always flushes as well, before any fence."""
         events = self._subject.trace.events
-        ends = np.isin(events["kind"], np.array([Event.FENCE, Event.MARK_BEGIN, Event.MARK_END], dtype=np.uint8))
-        passed = {thread: np.cumsum(ends & (events["thread"] == thread)) for thread in np.unique(events["thread"])}
+        is_end = np.isin(events["kind"], np.array([Event.FENCE, Event.MARK_BEGIN, Event.MARK_END], dtype=np.uint8))
+        ends = {thread: np.cumsum(is_end & (events["thread"] == thread)) for thread in np.unique(events["thread"])}
 
-        def until(row: int) -> tuple[int, int]:
-            thread = int(events["thread"][row])
-            return thread, int(passed[thread][row])
+        def flushes(place: Location) -> Iterator[tuple[int, tuple[object, ...]]]:
+            """(event, what it flushes: a line, between two fences of a thread)"""
+            for row in self.updates.of(place):
+                thread = int(events["thread"][row])
+                for line in lines_of(events, [row]):
+                    yield row, (thread, int(ends[thread][row]), *line)
 
-        later: dict[tuple[object, ...], int] = {}  # by thread, stretch without a fence and line: the last flush
+        last_flush: dict[tuple[object, ...], int] = {}  # at the places after this one
         needed: list[Location] = []
         for place in reversed(places):
-            rows = self.updates.of(place)
-            lines = [(row, (*until(row), *line)) for row in rows for line in lines_of(events, [row])]
-            if not needed or any(later.get(line, -1) < row for row, line in lines):
+            flushed = list(flushes(place))
+            if not needed or any(last_flush.get(line, -1) < row for row, line in flushed):
                 needed.append(place)
-                for row, line in lines:
-                    later[line] = max(row, later.get(line, -1))
+                for row, line in flushed:
+                    last_flush[line] = max(row, last_flush.get(line, -1))
         return needed[::-1]
 
     def _after_loops(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:

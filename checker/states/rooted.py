@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 from itertools import accumulate, product
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -67,29 +68,30 @@ class Rooted:
         return total, True
 
     def kept(self, d: int) -> Iterator[Ids]:
-        for spine in range(min(d, self.spine.size) + 1):
-            reach = self._reach(spine)
-            if d - spine > self._free(reach):
+        for of_layers in range(min(d, self.spine.size) + 1):
+            reach = self._reach(of_layers)
+            loose = d - of_layers
+            if loose > self._free(reach):
                 continue
             chains = self._open(reach)
-            for own in self.spine.kept(spine):
-                for others in _products(chains, d - spine, lost=False):
-                    yield own + others
+            for layers in self.spine.kept(of_layers):
+                for others in _products(chains, loose, Side.KEPT):
+                    yield layers + others
 
     def lost(self, d: int) -> Iterator[Ids]:
-        for spine in range(min(d, self.spine.size) + 1):
-            reach = self._reach(self.spine.size - spine)
+        for of_layers in range(min(d, self.spine.size) + 1):
+            reach = self._reach(self.spine.size - of_layers)
             free = self._free(reach)
-            need = d - spine - (len(self._events) - free)
-            if need < 0:
+            loose = d - of_layers - (len(self._events) - free)  # lost ones among those that may have persisted
+            if loose < 0:
                 return
-            if need > free:
+            if loose > free:
                 continue
             chains = self._open(reach)
             beyond = tuple(id_ for chain in self.chains for event, id_ in chain if event > reach)
-            for own in self.spine.lost(spine):
-                for others in _products(chains, need, lost=True):
-                    yield own + beyond + others
+            for layers in self.spine.lost(of_layers):
+                for others in _products(chains, loose, Side.LOST):
+                    yield layers + beyond + others
 
     def newer(self, since: int) -> Ids:
         return self.spine.newer(since) + tuple(id_ for chain in self.chains for _, id_ in chain if id_ >= since)
@@ -99,21 +101,28 @@ class Rooted:
         return Rooted([pair for pair in self.layers if pair[1][0] < since], [chain for chain in chains if chain])
 
 
-def _products(chains: Sequence[Chain | Sizes], d: int, *, lost: bool) -> Iterator[Ids]:
-    """One ideal of each chain, with exactly d pieces lost (kept) in all."""
-    return _Products(chains, lost).of(d)
+class Side(Enum):
+    """Which pieces of a state are enumerated: those that persisted, or those that were lost."""
+
+    KEPT = auto()
+    LOST = auto()
+
+
+def _products(chains: Sequence[Chain | Sizes], d: int, side: Side) -> Iterator[Ids]:
+    """One ideal of each chain, with exactly d pieces of that side in all."""
+    return _Products(chains, side).of(d)
 
 
 class _Products:
     """Combinations of ideals, one of each chain."""
 
-    def __init__(self, chains: Sequence[Chain | Sizes], lost: bool) -> None:
+    def __init__(self, chains: Sequence[Chain | Sizes], side: Side) -> None:
         self.chains = chains
-        self.lost = lost
-        self.room = [*accumulate((chain.size for chain in reversed(chains)), initial=0)][::-1]  # from each chain on
+        self.side = side
+        self.pieces_from = [*accumulate((chain.size for chain in reversed(chains)), initial=0)][::-1]  # each chain on
 
     def of(self, d: int) -> Iterator[Ids]:
-        """Those with exactly d pieces lost (kept) in all."""
+        """Those with exactly d pieces of the side in all."""
         # a stack, as there may be more chains than calls may nest
         open_steps: list[Iterator[tuple[int, int, Ids]]] = [iter([(0, d, ())])]
         chosen: list[Ids] = []
@@ -123,30 +132,31 @@ class _Products:
                 open_steps.pop()
                 del chosen[-1:]
                 continue
-            start, need, own = step
-            if need in (0, self.room[start]):
-                for others in self._rest(start, need):
-                    yield tuple(id_ for ids in (*chosen, own, *others) for id_ in ids)
+            start, missing, ideal = step
+            if missing in (0, self.pieces_from[start]):
+                for others in self._rest(start, missing):
+                    yield tuple(id_ for ids in (*chosen, ideal, *others) for id_ in ids)
             else:
-                chosen.append(own)
-                open_steps.append(self._steps(start, need))
+                chosen.append(ideal)
+                open_steps.append(self._steps(start, missing))
 
-    def _steps(self, start: int, need: int) -> Iterator[tuple[int, int, Ids]]:
-        """An ideal of one more chain, what is needed beside it, and from which chain on."""
+    def _steps(self, start: int, missing: int) -> Iterator[tuple[int, int, Ids]]:
+        """(the next chain, how many pieces later chains must give, an ideal of this one), for each choice of both."""
         for at in range(start, len(self.chains)):
-            if self.room[at] < need:
+            if self.pieces_from[at] < missing:
                 return
-            for size in range(max(1, need - self.room[at + 1]), min(need, self.chains[at].size) + 1):
-                for own in self._ideals(at, size):
-                    yield at + 1, need - size, own
+            later = self.pieces_from[at + 1]
+            for size in range(max(1, missing - later), min(missing, self.chains[at].size) + 1):
+                for ideal in self._ideals(at, size):
+                    yield at + 1, missing - size, ideal
 
-    def _rest(self, start: int, need: int) -> Iterator[tuple[Ids, ...]]:
+    def _rest(self, start: int, missing: int) -> Iterator[tuple[Ids, ...]]:
         """Of the chains from `start` on: nothing more, or everything. Found without a step for each chain."""
-        chains = range(start, len(self.chains)) if need else ()
+        chains = range(start, len(self.chains)) if missing else ()
         return product(*(tuple(self._ideals(at, self.chains[at].size)) for at in chains))
 
     def _ideals(self, at: int, size: int) -> Iterator[Ids]:
-        return self.chains[at].lost(size) if self.lost else self.chains[at].kept(size)
+        return self.chains[at].kept(size) if self.side is Side.KEPT else self.chains[at].lost(size)
 
 
 class Journal(Rooted):
