@@ -16,13 +16,13 @@ from pathlib import Path
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.checker.baseline import Known, matched
-from crashcheck.checker.results import LEVELS, FailOn, Finding, Kind, Location, RunResult, StopReason
+from crashcheck.checker.results import LEVELS, FailOn, Finding, FindingKind, Location, RunResult, StopReason
 from crashcheck.config import Config
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
 from crashcheck.source import SourceTree, repository_of, source_lines
 
 ANY = "*"
-KINDS = (*(kind.value for kind in Kind), ANY)
+KINDS = (*(kind.value for kind in FindingKind), ANY)
 FAIL_ON: tuple[FailOn, ...] = ("none", *LEVELS)
 # What a run without a finding that a budget ended must have tested to pass, of the site signatures of the plainest
 # states: a fifth, and of few signatures nearly all. Of the planted bugs of examples/structures half are found within 17

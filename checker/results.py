@@ -61,7 +61,7 @@ class StopReason(StrEnum):
         return self.broken_off or self is StopReason.BUDGET_SECONDS
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What is wrong; docs/findings.md describes how each is decided."""
 
     ORDERING = "ordering"
@@ -245,7 +245,7 @@ class Finding:
     """One bug: a head that every report shows, and the evidence for it."""
 
     id: str  # stable under moved lines
-    kind: Kind
+    kind: FindingKind
     model: str  # the weakest assumption it needs, e.g. "px86", "page-cache", "page-cache tear=512"
     message: str  # "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
     location: Location  # the place to annotate
@@ -423,7 +423,7 @@ class Earlier:
     """A finding of the base, or of the run before, that this run did not meet."""
 
     id: str
-    kind: Kind
+    kind: FindingKind
     message: str
     fate: Annotated[str, Meta(pattern="^(fixed|not-seen)$")]  # fixed: its failing states pass, or no crash leaves them
     executed: Count = 0  # its states that were run again; fixed without one: no crash can leave them any more

@@ -29,7 +29,7 @@ from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
 from crashcheck.checker.findings.minimise import Pieces
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
-from crashcheck.checker.results import Kind, Outcome, Verdict
+from crashcheck.checker.results import FindingKind, Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import UPDATES, Subject
 
@@ -50,7 +50,7 @@ GIVEN_UP = (
 class Cause:
     """A failing state in its smallest form, and what is to blame."""
 
-    kind: Kind
+    kind: FindingKind
     state: CrashState
     verdict: Verdict
     lost: int | None  # X: the piece that did not persist; of a prefix, the first that was not issued yet
@@ -167,9 +167,9 @@ class Classifier:
         if passing is not None and int(subject.trace.events["kind"][passing]) not in UPDATES:
             # Not an update made it fail but an acknowledgement: what was promised had not even been stored.
             since = int(subject.space.points[subject.point_at(passing)].acked)
-            return Cause(Kind.UNPERSISTED, state, verdict, lost, None, True, since=since, moment=moment)
+            return Cause(FindingKind.UNPERSISTED, state, verdict, lost, None, True, since=since, moment=moment)
         kept = subject.update_before(moment)
-        kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
+        kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
         return Cause(kind, state, verdict, lost, kept, True, moment=moment, complete=complete, given_up=given_up)
 
     # -- the steps
@@ -242,12 +242,12 @@ class Classifier:
                 return self.prefix_cause(event)
             if subject.acknowledged_between(event, state.point):
                 since = int(space.points[subject.point_at(event)].acked)
-                return Cause(Kind.UNPERSISTED, state, verdict, first, None, since=since)
+                return Cause(FindingKind.UNPERSISTED, state, verdict, first, None, since=since)
             # Nothing was promised meanwhile: what is needed with the loss is durable already.
             durable = [piece for piece in space.durable(state.point).tolist() if subject.event_of(piece) > event]
             now = int(space.points[state.point].event)
             known = max(durable, key=subject.in_order) if durable else subject.update_before(now)
-            return Cause(Kind.ORDERING, state, verdict, first, known)
+            return Cause(FindingKind.ORDERING, state, verdict, first, known)
         later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
         _, needed = minimise.fewest_persisted(space, state, later, fails, together)
         kept = max(needed, key=subject.in_order)
@@ -255,9 +255,9 @@ class Classifier:
         if subject.event_of(kept) != event:
             without = self._size_without(state, kept)
             if without is None:
-                return Cause(Kind.ORDERING, state, verdict, first, kept)
+                return Cause(FindingKind.ORDERING, state, verdict, first, kept)
             first, former = without, first
-        kind = Kind.RECOVERY_FAILURE if verdict.outcome in _DIED else Kind.ATOMICITY
+        kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
         return Cause(kind, state, verdict, first, kept, torn=True, former=former)
 
     def _with_kill(self, cause: Cause) -> Cause:
@@ -297,10 +297,10 @@ class Classifier:
         first = min(space.lost(state), key=subject.in_order)
         later = [p for p in space.persisted(state) if subject.event_of(p) >= subject.event_of(first)]
         kept = max(later, key=subject.in_order) if later else None
-        kind = Kind.UNPERSISTED if kept is None else Kind.ORDERING
+        kind = FindingKind.UNPERSISTED if kept is None else FindingKind.ORDERING
         torn = kept is not None and subject.event_of(kept) == subject.event_of(first)
         cause = Cause(kind, state, verdict, first, kept, complete=False)
-        return replace(cause, kind=Kind.ATOMICITY, torn=True) if torn else cause
+        return replace(cause, kind=FindingKind.ATOMICITY, torn=True) if torn else cause
 
     def _prober_verdict(self, state: CrashState, otherwise: Verdict) -> Verdict:
         known = self._verdicts.known(self._subject.content.fingerprint(state))

@@ -19,7 +19,7 @@ from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, W
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.flushers import FlushSite, UsualFlushes
 from crashcheck.checker.findings.identity import AT, Identities, Origin, of_template
-from crashcheck.checker.results import Kind, Location, Outcome, SourceFunction
+from crashcheck.checker.results import FindingKind, Location, Outcome, SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
 
@@ -44,7 +44,7 @@ class Due(IntEnum):
 class Traits:
     """What two causes are compared by."""
 
-    kind: Kind
+    kind: FindingKind
     lacks: MissingPersist | None  # None: no persist is missing
     lost: Origin
     kept: Origin
@@ -77,7 +77,7 @@ class Traits:
     @property
     def together(self) -> bool:
         """Whether two updates must persist together: no flush or fence is missing."""
-        return self.lacks is None and self.kind in (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
+        return self.lacks is None and self.kind in (FindingKind.ATOMICITY, FindingKind.RECOVERY_FAILURE)
 
     @property
     def section(self) -> bool:
@@ -109,7 +109,7 @@ def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, 
         return seen
     here = subject.provenance.of(int(subject.graph.event[piece]))
     seen = replace(seen, object=_object(here), line=(cause.state.point, int(subject.graph.granule[piece])))
-    if cause.kind not in (Kind.ORDERING, Kind.UNPERSISTED) or cause.prefix:
+    if cause.kind not in (FindingKind.ORDERING, FindingKind.UNPERSISTED) or cause.prefix:
         return seen
     lacks = missing_persist(subject, cause, piece)
     seen = replace(seen, lacks=lacks, left=_left(subject, identities, piece))
@@ -188,7 +188,7 @@ def _one_persist_fixes(one: Traits, other: Traits) -> bool:
         return True  # the operation stores both, and persists nothing
     if one.kind is not other.kind or one.kept != other.kept:
         return False
-    if one.kind is Kind.ORDERING and one.lacks is not MissingPersist.FLUSH:
+    if one.kind is FindingKind.ORDERING and one.lacks is not MissingPersist.FLUSH:
         return True  # one fence (sync) before what was kept
     return one.line == other.line or (one.object == other.object != ())
 
@@ -333,7 +333,9 @@ def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
     if not together:
         return min(members, key=lambda index: traits[index].due)
     lost = {traits[index].lost for index in members}
-    return min(together, key=lambda index: (traits[index].kind is not Kind.ATOMICITY, traits[index].kept in lost))
+    return min(
+        together, key=lambda index: (traits[index].kind is not FindingKind.ATOMICITY, traits[index].kept in lost)
+    )
 
 
 def _root(root: list[int], index: int) -> int:

@@ -9,7 +9,7 @@ from crashcheck.analyzer.persistence.pieces import DATA, NAME
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.results import Kind as FindingKind
+from crashcheck.checker.results import FindingKind as FindingKind
 from crashcheck.checker.results import Location, Outcome
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.subject import Subject

@@ -11,7 +11,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.names import REMOVED, NameChange
 from crashcheck.analyzer.persistence.pieces import SIZE
-from crashcheck.checker.results import Kind, Location
+from crashcheck.checker.results import FindingKind, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
 
@@ -19,7 +19,7 @@ from crashcheck.runtime.trace_format import Kind as EventKind
 # that, ("offset", watched file, what of it, offset), and _END for the offset of what a call appends; _NOWHERE of no
 # update.
 Origin = tuple[str, ...]
-FindingKey = tuple[Kind, Origin, Origin]
+FindingKey = tuple[FindingKind, Origin, Origin]
 
 AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
@@ -29,7 +29,7 @@ _END = "end"  # instead of an offset
 PLACE_PARTS = 5  # of a stable place in the source: file, function, variable, text, ordinal
 _NOWHERE: Origin = ("",)
 # One section that is not atomic: how the check ends on it may change with the data, so that is not in the id.
-_SAME_BUG = (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
+_SAME_BUG = (FindingKind.ATOMICITY, FindingKind.RECOVERY_FAILURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +53,26 @@ class Identities:
             return self._offset(piece)
         return (AT, here.file, str(here.line), str(here.column), of_template(here.function), here.variable)
 
-    def finding(self, kind: Kind, lost: int | None, kept: int | None) -> FindingKey:
+    def finding(self, kind: FindingKind, lost: int | None, kept: int | None) -> FindingKey:
         return kind, self.origin(lost), self.origin(kept)
 
-    def stable(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> str:
+    def stable(self, kind: FindingKind, lost: int | None, kept: int | None, depth: int = 1) -> str:
         """The finding's id: 12 hexadecimal digits."""
-        kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
+        kind = FindingKind.ATOMICITY if kind in _SAME_BUG else kind
         return self._id(kind, lost, kept, depth)
 
-    def _id(self, kind: Kind, lost: int | None, kept: int | None, depth: int) -> str:
+    def _id(self, kind: FindingKind, lost: int | None, kept: int | None, depth: int) -> str:
         return digest_of([kind.value, str(depth), *self.stable_place(lost), *self.stable_place(kept)])
 
-    def likenesses(self, kind: Kind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
+    def likenesses(self, kind: FindingKind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
         """What a finding is still known by after its function or file got another name, or its lines another text.
 
         Each leaves something out of the id, so two bugs may share one: to be asked only where the id is not found.
         Of a template, one is the id that version 0.1 gave this instantiation. Of a section, the last is the id that
         it gave it when the check died of it.
         """
-        former = (self._id(Kind.RECOVERY_FAILURE, lost, kept, depth),) if kind in _SAME_BUG else ()
-        kind = Kind.ATOMICITY if kind in _SAME_BUG else kind
+        former = (self._id(FindingKind.RECOVERY_FAILURE, lost, kept, depth),) if kind in _SAME_BUG else ()
+        kind = FindingKind.ATOMICITY if kind in _SAME_BUG else kind
         of_instance = digest_of([kind.value, str(depth), *self._of_instance(lost), *self._of_instance(kept)])
         if of_instance != self._id(kind, lost, kept, depth):
             former = (of_instance, *former)

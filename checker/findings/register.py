@@ -27,7 +27,7 @@ from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Ori
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, TRACE_ALL, PrefixProof
 from crashcheck.checker.findings.schedule import Schedule
 from crashcheck.checker.findings.undo_logs import UndoLogs
-from crashcheck.checker.results import TO_SETTLE, Finding, Kind, Location
+from crashcheck.checker.results import TO_SETTLE, Finding, FindingKind, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
@@ -153,8 +153,8 @@ class Register:
         """Of the pieces of X's place that a state lost, those by which it shows a finding's relation."""
         subject, (kind, _, kept_place) = self.subject, draft.key
         if draft.cause.prefix:
-            return () if kind is Kind.UNPERSISTED or len(mine) > 1 else tuple(mine)
-        if kind is Kind.UNPERSISTED:
+            return () if kind is FindingKind.UNPERSISTED or len(mine) > 1 else tuple(mine)
+        if kind is FindingKind.UNPERSISTED:
             # Where nothing was promised since, something else needs it.
             return tuple(piece for piece in mine if subject.acknowledged_between(subject.event_of(piece), state.point))
         if mine and draft.cause.kept is not None:
@@ -291,7 +291,7 @@ class Register:
         shown_by = CrashSchedule if depth == 1 else RecoveryCrash
         return Finding(
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
-            kind=cause.kind if depth == 1 else Kind.RECOVERY_FAILURE,
+            kind=cause.kind if depth == 1 else FindingKind.RECOVERY_FAILURE,
             model=subject.model_needed(cause.state),
             message=describe.message(subject, cause),
             location=location,
@@ -376,7 +376,7 @@ class Register:
         own = self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth)
         merged = (self.identities.stable(other.kind, other.lost, other.kept, depth) for other in others)
         former = (
-            self.identities.stable(Kind.ORDERING, one.former, one.kept, depth)
+            self.identities.stable(FindingKind.ORDERING, one.former, one.kept, depth)
             for one in (cause, *others)
             if one.former is not None
         )

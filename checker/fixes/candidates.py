@@ -15,7 +15,7 @@ from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.fixes.edited_trace import Edited, Insertion, lines_of
 from crashcheck.checker.fixes.objects import Objects, Stored
 from crashcheck.checker.fixes.updates import UpdatesByPlace
-from crashcheck.checker.results import Kind, Location, SourceFunction, SourcePoint
+from crashcheck.checker.results import FindingKind, Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import SyncKind
@@ -426,7 +426,7 @@ class Candidates:
 
 def lacks_persist(cause: Cause) -> bool:
     """Whether something could have made the lost update durable in time."""
-    return cause.kind in (Kind.ORDERING, Kind.UNPERSISTED) and not cause.prefix and cause.lost is not None
+    return cause.kind in (FindingKind.ORDERING, FindingKind.UNPERSISTED) and not cause.prefix and cause.lost is not None
 
 
 def in_words(places: Sequence[Location]) -> str:

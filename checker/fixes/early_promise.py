@@ -6,7 +6,7 @@ import numpy as np
 
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.results import Fix, Kind
+from crashcheck.checker.results import FindingKind, Fix
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.source import spoken
@@ -16,7 +16,7 @@ _PROMISES = np.array([Event.MARK_END, Event.OUTPUT], dtype=np.uint8)
 
 def advice(subject: Subject, cause: Cause) -> Fix | None:
     """To wait for what persists the lost update, if that is the next thing that its thread does to the files."""
-    if cause.kind is not Kind.UNPERSISTED or cause.prefix or cause.lost is None:
+    if cause.kind is not FindingKind.UNPERSISTED or cause.prefix or cause.lost is None:
         return None
     piece = subject.graph.whole(cause.lost)[0]
     events, stored, durable = subject.trace.events, subject.event_of(piece), int(subject.graph.durable_from[piece])

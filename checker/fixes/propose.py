@@ -29,7 +29,7 @@ from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.other_files import run_changed
-from crashcheck.checker.results import Edit, Fix, Kind
+from crashcheck.checker.results import Edit, FindingKind, Fix
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
 from crashcheck.checker.states.signature import by_call
@@ -285,7 +285,7 @@ class FixProposer:
             return lock
         lost = describe.named(subject, cause.lost) if cause.lost is not None else "what follows"
         kept = describe.named(subject, cause.kept) if cause.kept is not None else "the statements above"
-        if cause.kind is Kind.UNPERSISTED:
+        if cause.kind is FindingKind.UNPERSISTED:
             return Fix(
                 "atomic",
                 f"no flush can help: {lost} is stored only after the acknowledgement; acknowledge later",

@@ -28,7 +28,7 @@ def stacked(executor: Executor, exchange: Exchange) -> VerdictSource:
     if exchange.noted is not None:
         source = Noted(source, exchange.noted)
     if len(exchange.known):
-        source = Known(source, exchange.known)
+        source = KnownVerdicts(source, exchange.known)
     if exchange.share is not None:
         source = Divided(source, exchange.share)
     return source
@@ -113,7 +113,7 @@ class Noted(Above):
         super().end(complete=complete)
 
 
-class Known(Above):
+class KnownVerdicts(Above):
     """Verdicts on the runs of other searches; what none of them has run, the source below is asked for."""
 
     def __init__(self, below: VerdictSource, known: KnownRuns) -> None:

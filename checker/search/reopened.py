@@ -11,7 +11,7 @@ from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.evidence import CleanReopen
 from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.oracles.references import ReopenDifference
-from crashcheck.checker.results import Finding, Kind, Location, Outcome, StateCounts, StopReason, Verdict
+from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.subject import Subject
@@ -64,8 +64,8 @@ def finding_of(
     output = f"closed and reopened after {after}: {difference.how}\n{difference.before}, it does what it should\n"
     verdict = Verdict(Outcome.FAIL, 0, None, output, False, 0.0)
     return Finding(
-        id=digest_of([Kind.REOPEN.value, shown]),
-        kind=Kind.REOPEN,
+        id=digest_of([FindingKind.REOPEN.value, shown]),
+        kind=FindingKind.REOPEN,
         model=MODEL,
         message=f"a clean reopen after {after} changes the output: {difference.how}",
         location=_mark_of(ordinal, subject),

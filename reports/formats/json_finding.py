@@ -20,7 +20,7 @@ from crashcheck.checker.results import (
     Fix,
     GraphEdge,
     GraphNode,
-    Kind,
+    FindingKind,
     Location,
     Number,
     Verdict,
@@ -35,7 +35,7 @@ class FindingRow(msgspec.Struct, kw_only=True):
     """A finding; key order is part of the format."""
 
     id: str
-    kind: Kind
+    kind: FindingKind
     model: str
     message: str
     location: Location

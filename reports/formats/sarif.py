@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import Finding, Kind, RunResult
+from crashcheck.checker.results import Finding, FindingKind, RunResult
 from crashcheck.reports.github.annotations import Name, Placement, fix_text, place, suppressed
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.evidence import renderer_of
@@ -35,15 +35,15 @@ _HASH_BASE = 37
 _HASH_END = 0xFFFF
 
 _HELP = {
-    Kind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and fence "
+    FindingKind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and fence "
     "(`clwb` and `sfence`, `pmem_persist`), or `msync`, between the two.",
-    Kind.ATOMICITY: "No flush or fence makes two updates one step. Put what belongs together into one aligned store of "
+    FindingKind.ATOMICITY: "No flush or fence makes two updates one step. Put what belongs together into one aligned store of "
     "eight bytes, or write a log first from which recovery completes or undoes the rest.",
-    Kind.UNPERSISTED: "Make the update durable before the work is acknowledged: write its line back and fence, or sync "
+    FindingKind.UNPERSISTED: "Make the update durable before the work is acknowledged: write its line back and fence, or sync "
     "the file, before the operation returns or prints.",
-    Kind.RECOVERY_FAILURE: "The image is one that a crash may leave, so the code that opens it must cope with it: "
+    FindingKind.RECOVERY_FAILURE: "The image is one that a crash may leave, so the code that opens it must cope with it: "
     "check what is read before it is trusted.",
-    Kind.REOPEN: "Write all that later operations need before the files are closed, and read it when they are opened.",
+    FindingKind.REOPEN: "Write all that later operations need before the files are closed, and read it when they are opened.",
 }
 
 
@@ -86,7 +86,7 @@ def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: 
     driver: dict[str, Any] = {"name": "crashcheck"}
     if re.match(r"\d+\.\d+\.\d+", view.version):
         driver["version"] = view.version
-    driver["rules"] = [_rule(kind) for kind in Kind]
+    driver["rules"] = [_rule(kind) for kind in FindingKind]
     stopped = result.stop_reason.broken_off or policy.checked_nothing(result)
     return {
         "$schema": SCHEMA,
@@ -119,17 +119,17 @@ def _suppression(shown: FindingView, paths: _Paths) -> dict[str, Any]:
     where = paths.physical(shown.place.file, shown.place.line)
     return {
         **_note("note", f"Suppressed ({shown.suppressed}): {shown.message} ({shown.id})."),
-        "associatedRule": {"id": rule_id(Kind(shown.kind))},
+        "associatedRule": {"id": rule_id(FindingKind(shown.kind))},
         **({"locations": [{"physicalLocation": where}]} if where else {}),
     }
 
 
-def rule_id(kind: Kind) -> str:
+def rule_id(kind: FindingKind) -> str:
     """ "crash-ordering"; part of an alert's identity, so it never changes."""
     return f"crash-{kind.value}"
 
 
-def _rule(kind: Kind) -> dict[str, Any]:
+def _rule(kind: FindingKind) -> dict[str, Any]:
     title, sentence = sentences.KIND_TITLE[kind], sentences.KIND_SENTENCE[kind]
     return {
         "id": rule_id(kind),
@@ -242,7 +242,7 @@ def _result(finding: Finding, shown: FindingView, paths: _Paths, hashes: _Hashes
     related = _related(finding, shown, paths, at_store)
     made: dict[str, Any] = {
         "ruleId": rule_id(finding.kind),
-        "ruleIndex": list(Kind).index(finding.kind),
+        "ruleIndex": list(FindingKind).index(finding.kind),
         "level": shown.level,
         "message": {"text": _message(shown, placed, related)},
         "locations": [

@@ -12,7 +12,7 @@ from crashcheck.checker.results import (
     CRASH_STATE,
     HALF_STORE,
     Finding,
-    Kind,
+    FindingKind,
     Note,
     Outcome,
     RunResult,
@@ -26,21 +26,21 @@ from crashcheck.reports.view.numbers import human, percent
 from crashcheck.reports.view.text import line
 
 KIND_TITLE = {
-    Kind.ORDERING: "Ordering",
-    Kind.ATOMICITY: "Atomicity",
-    Kind.UNPERSISTED: "Not durable",
-    Kind.RECOVERY_FAILURE: "Recovery failure",
-    Kind.REOPEN: "Clean reopen",
+    FindingKind.ORDERING: "Ordering",
+    FindingKind.ATOMICITY: "Atomicity",
+    FindingKind.UNPERSISTED: "Not durable",
+    FindingKind.RECOVERY_FAILURE: "Recovery failure",
+    FindingKind.REOPEN: "Clean reopen",
 }
 KIND_SENTENCE = {
-    Kind.ORDERING: "Nothing guarantees that the first store is durable before the second, "
+    FindingKind.ORDERING: "Nothing guarantees that the first store is durable before the second, "
     "so a crash can keep the second without the first.",
-    Kind.ATOMICITY: "These updates belong together, but a crash can keep only some of them: "
+    FindingKind.ATOMICITY: "These updates belong together, but a crash can keep only some of them: "
     "nothing makes them one atomic step.",
-    Kind.UNPERSISTED: "A flush, fence or sync is missing: the operation was acknowledged before its update was "
+    FindingKind.UNPERSISTED: "A flush, fence or sync is missing: the operation was acknowledged before its update was "
     "durable, so a crash can lose it.",
-    Kind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
-    Kind.REOPEN: "Without any crash, closing the files and opening them again loses or damages what an operation left.",
+    FindingKind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
+    FindingKind.REOPEN: "Without any crash, closing the files and opening them again loses or damages what an operation left.",
 }
 _HEADLINE_CHARS = 400
 _EARLIER_MAX = 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crashcheck.checker.baseline import load_baseline, updated, write_baseline
 from crashcheck.checker.policy import in_comments, judge, rules_of
-from crashcheck.checker.results import Kind
+from crashcheck.checker.results import FindingKind
 from crashcheck.config import load as load_config
 from crashcheck.reports.formats import json_report
 from support.paths import ROOT
@@ -18,7 +18,7 @@ REPORT = (PREVIOUS / "report.json").read_text(encoding="utf-8")
 def test_a_report_is_read_with_its_findings() -> None:
     result = json_report.load(REPORT)
     (finding,) = result.findings
-    assert (finding.id, finding.kind, finding.states) == ("e5c24f04edfc", Kind.ORDERING, 20)
+    assert (finding.id, finding.kind, finding.states) == ("e5c24f04edfc", FindingKind.ORDERING, 20)
     assert (finding.location.file, finding.location.line, finding.location.variable) == (
         "buggy.c",
         43,

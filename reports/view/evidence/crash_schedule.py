@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash, ScheduleStep
-from crashcheck.checker.results import Finding, Kind
+from crashcheck.checker.results import Finding, FindingKind
 from crashcheck.models import family_of
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.evidence.values import Context, EvidenceView, FlowStep, Nearby, Renderer
@@ -77,7 +77,7 @@ def recovery_view(finding: Finding, crash: RecoveryCrash, context: Context) -> C
 
 def _sentence(finding: Finding, crash: CrashSchedule) -> str:
     """What is wrong, with the names of both stores where they are known."""
-    if finding.kind is Kind.ORDERING and crash.other is not None:
+    if finding.kind is FindingKind.ORDERING and crash.other is not None:
         first, second = crash.other.name, finding.location.name
         if all(name and name == line(name, 80) and "`" not in name for name in (first, second)):
             return (

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.findings.counterpart import Counterpart, Described, Place, Signed, counterpart_of, described
-from crashcheck.checker.results import Count, Earlier, Finding, Kind
+from crashcheck.checker.results import Count, Earlier, Finding, FindingKind
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -35,7 +35,7 @@ class Failing(msgspec.Struct, frozen=True):
     """A finding, and its crash state as signatures."""
 
     id: Annotated[str, Meta(max_length=40)]
-    kind: Kind
+    kind: FindingKind
     message: _Text
     likenesses: tuple[_Text, ...]
     state: Described

@@ -19,7 +19,7 @@ from crashcheck.checker.findings.deduplicate import (
     mark_usual,
 )
 from crashcheck.checker.findings.identity import AT
-from crashcheck.checker.results import Frame, Kind, Location, Outcome
+from crashcheck.checker.results import FindingKind, Frame, Location, Outcome
 from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import World, place, words
 from support.tracing import TraceBuilder
@@ -133,7 +133,7 @@ def test_two_values_lost_before_one_flag_are_one_bug_where_one_persist_is_missin
     explore: Explore, flushed: tuple[int, ...], sites: dict[int, object], bugs: int
 ) -> None:
     found = explore(lambda t: two_values(t, *flushed), "64>0", "64>128", sites=sites)
-    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+    assert [finding.kind for finding in found.findings] == [FindingKind.ORDERING] * bugs
     assert sum(finding.states for finding in found.findings) == found.states.failing == 3
 
 
@@ -168,7 +168,7 @@ def test_what_one_update_leaves_is_one_bug_whatever_follows_it(explore: Explore,
                 persist(t, offset)
 
     found = explore(script, "!0=64", "!256=320", snapshot=True, sites={**SITES, 1: place(1, variable)})
-    assert [finding.kind for finding in found.findings] == [Kind.RECOVERY_FAILURE] * bugs
+    assert [finding.kind for finding in found.findings] == [FindingKind.RECOVERY_FAILURE] * bugs
 
 
 @pytest.mark.parametrize(("late", "bugs"), [(False, 1), (True, 2)])
@@ -187,7 +187,7 @@ def test_one_flush_of_a_line_fixes_all_that_needs_it_later_if_all_is_stored_by_t
         persist(t, 128)
 
     found = explore(script, "64>0", "128>8", sites={**SITES, 2: place(2, "other.b")})
-    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+    assert [finding.kind for finding in found.findings] == [FindingKind.ORDERING] * bugs
 
 
 @pytest.mark.parametrize(("loop", "bugs"), [(9, 1), (8, 2)])
@@ -214,7 +214,7 @@ def test_stores_that_one_flush_persists_but_for_a_few_lack_that_flush(explore: E
         9: place(9, "", function="commit"),
     }
     found = explore(script, "64>256", "128>512", sites=sites)
-    assert [finding.kind for finding in found.findings] == [Kind.ORDERING] * bugs
+    assert [finding.kind for finding in found.findings] == [FindingKind.ORDERING] * bugs
 
 
 def test_a_pair_stored_by_one_line_is_one_bug_in_either_order(explore: Explore) -> None:
@@ -228,7 +228,7 @@ def test_a_pair_stored_by_one_line_is_one_bug_in_either_order(explore: Explore) 
 
     found = explore(script, "0=64", "320>256", snapshot=True, sites=SITES)
     (finding,) = found.findings
-    assert (finding.kind, finding.states) == (Kind.ATOMICITY, found.states.failing)
+    assert (finding.kind, finding.states) == (FindingKind.ATOMICITY, found.states.failing)
 
 
 @pytest.mark.parametrize(("last", "bugs"), [(3, 1), (4, 2)])
@@ -242,7 +242,7 @@ def test_a_pair_is_one_bug_in_either_order_whatever_is_stored_between(explore: E
         persist(t, 256, 320)
 
     found = explore(script, "0=64", "320>256", snapshot=True, sites=SITES)
-    assert [finding.kind for finding in found.findings] == [Kind.ATOMICITY, Kind.ORDERING][:bugs]
+    assert [finding.kind for finding in found.findings] == [FindingKind.ATOMICITY, FindingKind.ORDERING][:bugs]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_two_fields_stored_one_after_the_other_in_both_branches_are_one_bug(
             persist(t, offset)
 
     found = explore(script, "!0=64", "!256=320", snapshot=True, sites={**SITES, 3: third, 4: fourth})
-    assert [finding.kind for finding in found.findings] == [Kind.RECOVERY_FAILURE] * bugs
+    assert [finding.kind for finding in found.findings] == [FindingKind.RECOVERY_FAILURE] * bugs
 
 
 def of(*where: str) -> tuple[str, ...]:
@@ -270,8 +270,10 @@ def of(*where: str) -> tuple[str, ...]:
 
 
 LOCK, UNLOCK, VALUE = of("lock", "bucket.lock"), of("unlock", "bucket.lock"), of("insert", "bucket.value")
-HELD = Traits(Kind.RECOVERY_FAILURE, None, VALUE, LOCK, (), (3, 1), outcome=Outcome.TIMEOUT)
-RELEASED = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, UNLOCK, ("",), (), (5, 1), left=LOCK, outcome=Outcome.TIMEOUT)
+HELD = Traits(FindingKind.RECOVERY_FAILURE, None, VALUE, LOCK, (), (3, 1), outcome=Outcome.TIMEOUT)
+RELEASED = Traits(
+    FindingKind.UNPERSISTED, MissingPersist.FLUSH, UNLOCK, ("",), (), (5, 1), left=LOCK, outcome=Outcome.TIMEOUT
+)
 
 
 def test_a_loss_that_leaves_what_recovery_cannot_bear_is_that_bug_again() -> None:
@@ -332,7 +334,7 @@ def test_a_field_that_most_places_leave_is_forgotten_by_recovery() -> None:
 
 
 def test_a_bug_is_a_recovery_failure_only_if_the_check_dies_on_all_that_it_leaves() -> None:
-    wrong = replace(HELD, kind=Kind.ATOMICITY, kept=VALUE, lost=UNLOCK)
+    wrong = replace(HELD, kind=FindingKind.ATOMICITY, kept=VALUE, lost=UNLOCK)
     assert leader([HELD, replace(HELD, lost=UNLOCK)], [0, 1]) == 0
     assert leader([HELD, wrong], [0, 1]) == 1
 
@@ -345,14 +347,14 @@ def test_a_missing_persist_is_identified_by_what_it_is_due_before_first() -> Non
 
 
 def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
-    too_early = Traits(Kind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE, (), (3, 1))
+    too_early = Traits(FindingKind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE, (), (3, 1))
     assert fixed_together(HELD, too_early)
     assert not fixed_together(HELD, replace(too_early, kept=UNLOCK))
 
 
 def test_the_same_half_of_a_pair_is_that_bug_only_where_it_does_the_same_harm() -> None:
     """A store of the next operation may persist before one that the previous operation never flushed: another bug."""
-    carried = Traits(Kind.ORDERING, MissingPersist.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
+    carried = Traits(FindingKind.ORDERING, MissingPersist.FLUSH, VALUE, LOCK, (), (5, 1), outcome=Outcome.TIMEOUT)
     assert fixed_together(HELD, carried)
     assert not fixed_together(HELD, replace(carried, outcome=Outcome.FAIL))
     assert not fixed_together(HELD, replace(carried, signs=frozenset({"query #: missing instead of query #: #"})))
@@ -381,8 +383,8 @@ def test_what_is_uncertain_stays_apart_from_a_bug_that_needs_another_fix(explore
 
 def test_a_section_that_is_not_proved_joins_the_loss_of_its_store() -> None:
     """A store that no log entry covers: `kill -9` may leave it alone, and the commit does not persist it."""
-    loss = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, VALUE, ("",))
-    section = Traits(Kind.ATOMICITY, None, UNLOCK, VALUE, uncertain=True)
+    loss = Traits(FindingKind.UNPERSISTED, MissingPersist.FLUSH, VALUE, ("",))
+    section = Traits(FindingKind.ATOMICITY, None, UNLOCK, VALUE, uncertain=True)
     assert fixed_together(loss, section)
     assert fixed_together(loss, replace(section, kept=LOCK, lost=VALUE))
     assert not fixed_together(loss, replace(section, uncertain=False))
@@ -391,8 +393,8 @@ def test_a_section_that_is_not_proved_joins_the_loss_of_its_store() -> None:
 
 
 def test_a_proved_section_joins_the_loss_of_its_store_if_the_operation_logs_others_and_not_that() -> None:
-    loss = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, VALUE, ("",))
-    section = Traits(Kind.ATOMICITY, None, UNLOCK, VALUE)
+    loss = Traits(FindingKind.UNPERSISTED, MissingPersist.FLUSH, VALUE, ("",))
+    section = Traits(FindingKind.ATOMICITY, None, UNLOCK, VALUE)
     assert not fixed_together(loss, section)
     assert fixed_together(replace(loss, unlogged=True), section)
     assert fixed_together(section, replace(loss, unlogged=True, uncertain=True))
@@ -421,24 +423,24 @@ def test_one_missing_log_entry_is_one_finding_although_it_shows_in_two_ways(
     assert found.uncertain == ()
     assert len(found.findings) == bugs
     kinds = {finding.kind: finding for finding in found.findings}
-    assert kinds[Kind.ATOMICITY].location.variable == "node.a"
+    assert kinds[FindingKind.ATOMICITY].location.variable == "node.a"
     loss = "`node.a` can be lost after operation 1 was acknowledged (hash.c:1)"
-    assert (kinds[Kind.ATOMICITY].note.endswith(f"the same fix also fixes: {loss}")) is logged
-    assert (Kind.UNPERSISTED in kinds) is not logged
+    assert (kinds[FindingKind.ATOMICITY].note.endswith(f"the same fix also fixes: {loss}")) is logged
+    assert (FindingKind.UNPERSISTED in kinds) is not logged
 
 
 def test_what_is_uncertain_links_no_two_proved_bugs() -> None:
-    one = Traits(Kind.UNPERSISTED, MissingPersist.FLUSH, LOCK, ("",), line=(3, 1))
+    one = Traits(FindingKind.UNPERSISTED, MissingPersist.FLUSH, LOCK, ("",), line=(3, 1))
     other = replace(one, lost=VALUE, line=(5, 2))
-    between = Traits(Kind.ATOMICITY, None, LOCK, VALUE, uncertain=True)
+    between = Traits(FindingKind.ATOMICITY, None, LOCK, VALUE, uncertain=True)
     assert bugs_of([between, one, other]) == [[1, 0], [2]]
     assert leader([between, one], [0, 1]) == 1
 
 
 def test_what_needs_half_of_a_misaligned_store_joins_a_surer_bug_and_never_leads_it() -> None:
-    sure = Traits(Kind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE)
+    sure = Traits(FindingKind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE)
     half = replace(sure, kept=UNLOCK, half_store=True)
-    unproved = replace(sure, kind=Kind.UNPERSISTED, kept=("",), uncertain=True)
+    unproved = replace(sure, kind=FindingKind.UNPERSISTED, kept=("",), uncertain=True)
     assert bugs_of([unproved, half, sure]) == [[2, 1, 0]]
     assert leader([unproved, half, sure], [2, 1, 0]) == 2
     assert bugs_of([unproved, half]) == [[1, 0]]
@@ -460,7 +462,7 @@ def test_an_operation_that_persists_nothing_is_one_bug(explore: Explore, flushed
 
     sites = {1: place(1, "node.a", function="load"), 2: place(2, "item.b", function="add")}
     found = explore(load, "1:0", "1:128", sites=sites)
-    assert [finding.kind for finding in found.findings] == [Kind.UNPERSISTED] * bugs
+    assert [finding.kind for finding in found.findings] == [FindingKind.UNPERSISTED] * bugs
 
 
 def test_two_operations_that_persist_nothing_are_two_bugs(explore: Explore) -> None:
@@ -472,12 +474,12 @@ def test_two_operations_that_persist_nothing_are_two_bugs(explore: Explore) -> N
 
     sites = {1: place(1, "node.a", function="load"), 2: place(2, "item.b", function="add")}
     found = explore(loads, "1:0", "2:128", sites=sites)
-    assert [finding.kind for finding in found.findings] == [Kind.UNPERSISTED] * 2
+    assert [finding.kind for finding in found.findings] == [FindingKind.UNPERSISTED] * 2
 
 
 def test_one_store_torn_in_one_place_is_one_bug_however_the_check_ends_on_it() -> None:
-    torn = Traits(Kind.ATOMICITY, None, VALUE, VALUE, torn=True)
-    assert fixed_together(torn, replace(torn, kind=Kind.RECOVERY_FAILURE, outcome=Outcome.SIGNAL))
+    torn = Traits(FindingKind.ATOMICITY, None, VALUE, VALUE, torn=True)
+    assert fixed_together(torn, replace(torn, kind=FindingKind.RECOVERY_FAILURE, outcome=Outcome.SIGNAL))
     assert not fixed_together(torn, replace(torn, lost=LOCK))
 
 
@@ -495,4 +497,4 @@ def test_a_loss_that_was_met_after_its_acknowledgement_is_identified_by_what_nee
     found = explore(script, "1:0", "320>256", sites=SITES)
     (finding,) = found.findings
     assert finding.message == "`root.first` (hash.c:3) can survive a crash without `node.a` (hash.c:1)"
-    assert finding.kind is Kind.ORDERING
+    assert finding.kind is FindingKind.ORDERING

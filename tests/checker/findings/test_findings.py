@@ -25,7 +25,7 @@ from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
-from crashcheck.checker.results import Frame, Kind, StopReason, Verdict
+from crashcheck.checker.results import Frame, FindingKind, StopReason, Verdict
 from crashcheck.checker.search import failures
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
@@ -49,7 +49,7 @@ from support.tracing import TraceBuilder
 def test_a_flag_that_may_persist_before_its_value_is_an_ordering_bug(world: MakeWorld) -> None:
     found = world(put_flag_first, "64>0", "320>256", "576>512", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
-    assert finding.kind is Kind.ORDERING
+    assert finding.kind is FindingKind.ORDERING
     assert finding.message == "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
     assert (finding.location, finding.evidence.other) == (VALID, VALUE)
     assert finding.evidence.crash_point == "before the fence, in operation 1; 0 operations acknowledged"
@@ -129,12 +129,12 @@ def test_a_log_that_grew_without_its_bytes_is_not_called_a_size_before_another_s
         "the size 8200 of p can survive a crash without `log.record` of the same call, which fails the check and "
         "reads zeros there (log.c:7, called from app.c:9)"
     )
-    assert finding.kind is Kind.ATOMICITY
+    assert finding.kind is FindingKind.ATOMICITY
     graph = recorded.subject.graph
     flag, size = (
         next(piece for piece in range(len(graph)) if graph.piece(piece).kind == kind) for kind in ("data", "size")
     )
-    former = Identities(recorded.subject).stable(Kind.ORDERING, flag, size)
+    former = Identities(recorded.subject).stable(FindingKind.ORDERING, flag, size)
     assert former in finding.likenesses
     assert matched([finding], [Known(former, (), "ordering", "")]) == {0: 0}
 
@@ -227,7 +227,7 @@ def test_a_loss_seen_late_is_blamed_on_what_made_it_harmful_whatever_the_oracle_
         state = recorded.space.drop(between, (0,))
         assert not verdicts.verdict(recorded.space.full(between)).passed
         cause = Classifier(recorded.subject, verdicts).decide(state, verdicts.verdict(state))
-    assert (cause.kind, cause.lost, cause.kept) == (Kind.ORDERING, 0, 1)
+    assert (cause.kind, cause.lost, cause.kept) == (FindingKind.ORDERING, 0, 1)
 
 
 def test_two_bugs_in_one_state_become_two_findings(world: MakeWorld) -> None:
@@ -260,7 +260,7 @@ def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: MakeWorld
         t.end(2)
 
     finding = only(world(forgotten, "1:0", "2:128", sites={1: place(3, "x", file="f.c")}).explore().findings)
-    assert finding.kind is Kind.UNPERSISTED
+    assert finding.kind is FindingKind.UNPERSISTED
     assert finding.message == "`x` can be lost after operation 1 was acknowledged (f.c:3)"
     assert finding.evidence.other is None
     assert finding.evidence.crash_point == "before operation 2 begins; 1 operation acknowledged"
@@ -270,7 +270,7 @@ def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: MakeWorld
 def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really_were_so(world: MakeWorld) -> None:
     subject = world(two_steps, "0=64", sites=STEPS)
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
-    assert finding.kind is Kind.ATOMICITY
+    assert finding.kind is FindingKind.ATOMICITY
     assert (
         finding.message == "a crash between `a` (hash.c:10) and `b` (hash.c:12) leaves a state that the check rejects"
     )
@@ -281,7 +281,7 @@ def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really
 def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: MakeWorld) -> None:
     rejects, dies = (world(two_steps, claim, name=claim, sites=STEPS) for claim in ("0=64", "!0=64"))
     rejected, died = (only(each.explore(snapshot=each.real_snapshot).findings) for each in (rejects, dies))
-    assert (rejected.kind, died.kind) == (Kind.ATOMICITY, Kind.RECOVERY_FAILURE)
+    assert (rejected.kind, died.kind) == (FindingKind.ATOMICITY, FindingKind.RECOVERY_FAILURE)
     assert rejected.id == died.id == "89f527f2f3b9"
     assert rejected.likenesses == died.likenesses
     for former in ("89f527f2f3b9", "e443759bf822"):  # the ids of version 0.1
@@ -327,14 +327,14 @@ def test_a_prefix_is_uncertain_without_a_snapshot_and_if_the_files_were_otherwis
 def test_a_prefix_on_which_the_check_dies_is_a_recovery_failure(world: MakeWorld, how: str) -> None:
     subject = world(two_steps, f"{how}0=64", sites=STEPS, limits=Limits(timeout_s=0.5))
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
-    assert finding.kind is Kind.RECOVERY_FAILURE
+    assert finding.kind is FindingKind.RECOVERY_FAILURE
     end = {"!": "kills the check", "~": "makes the check hang"}[how]
     assert finding.message == f"a crash between `a` (hash.c:10) and `b` (hash.c:12) {end}"
 
 
 def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: MakeWorld) -> None:
     finding = only(world(put_flag_first, "!64>0", sites={1: VALUE, 2: VALID}).explore().findings)
-    assert finding.kind is Kind.ORDERING
+    assert finding.kind is FindingKind.ORDERING
     assert finding.evidence.verdict.signal == 6
 
 
@@ -397,8 +397,8 @@ def wide(t: TraceBuilder) -> None:
     persist(t, 8)
 
 
-@pytest.mark.parametrize(("how", "kind"), [("", Kind.ATOMICITY), ("!", Kind.RECOVERY_FAILURE)])
-def test_a_store_that_persists_in_part_is_one_finding(world: MakeWorld, how: str, kind: Kind) -> None:
+@pytest.mark.parametrize(("how", "kind"), [("", FindingKind.ATOMICITY), ("!", FindingKind.RECOVERY_FAILURE)])
+def test_a_store_that_persists_in_part_is_one_finding(world: MakeWorld, how: str, kind: FindingKind) -> None:
     found = world(wide, f"{how}8=16", sites={1: place(9, "pair")}).explore()
     finding = only(found.findings)
     assert finding.kind is kind
@@ -481,7 +481,7 @@ def test_a_lost_page_before_a_later_one_is_found_without_tearing(world: MakeWorl
         t.msync("p", 0, 8192)
 
     finding = only(world(pages, "4096>0", model="page-cache", options=Options(512)).explore().findings)
-    assert (finding.kind, finding.model) == (Kind.ORDERING, "page-cache")
+    assert (finding.kind, finding.model) == (FindingKind.ORDERING, "page-cache")
 
 
 def test_what_a_rename_brings_into_a_file_is_called_the_rename(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.findings.identity import Identities, of_template
-from crashcheck.checker.results import Kind, Location
+from crashcheck.checker.results import FindingKind, Location
 from support.checked_worlds import FILE_BYTES, VALID, VALUE, World, words
 from support.tracing import TraceBuilder
 
@@ -23,8 +23,8 @@ def identities(folder: Path, lost: Location, kept: Location) -> Identities:
     return Identities(World(folder, words("true"), script, sites={1: lost, 2: kept}).subject)
 
 
-@pytest.mark.parametrize("kind", [Kind.ORDERING, Kind.ATOMICITY, Kind.RECOVERY_FAILURE])
-def test_a_finding_is_known_by_its_id_its_texts_and_its_names(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [FindingKind.ORDERING, FindingKind.ATOMICITY, FindingKind.RECOVERY_FAILURE])
+def test_a_finding_is_known_by_its_id_its_texts_and_its_names(kind: FindingKind, tmp_path: Path) -> None:
     """It keeps the id where only lines move, one likeness where a name or a text changes, none where a place does."""
     ids = {}
     for name, lost, kept in [
@@ -48,9 +48,9 @@ def test_a_finding_is_known_by_its_id_its_texts_and_its_names(kind: Kind, tmp_pa
 
 def test_a_section_is_also_known_by_the_id_that_it_had_when_the_check_died_of_it(tmp_path: Path) -> None:
     known = identities(tmp_path / "world", VALUE, VALID)
-    assert known.stable(Kind.ATOMICITY, 0, 1) == known.stable(Kind.RECOVERY_FAILURE, 0, 1)
-    assert known.likenesses(Kind.ATOMICITY, 0, 1) == known.likenesses(Kind.RECOVERY_FAILURE, 0, 1)
-    counts = [len(set(known.likenesses(kind, 0, 1))) for kind in (Kind.ORDERING, Kind.ATOMICITY)]
+    assert known.stable(FindingKind.ATOMICITY, 0, 1) == known.stable(FindingKind.RECOVERY_FAILURE, 0, 1)
+    assert known.likenesses(FindingKind.ATOMICITY, 0, 1) == known.likenesses(FindingKind.RECOVERY_FAILURE, 0, 1)
+    counts = [len(set(known.likenesses(kind, 0, 1))) for kind in (FindingKind.ORDERING, FindingKind.ATOMICITY)]
     assert counts == [2, 3]
 
 
@@ -74,7 +74,7 @@ def test_instantiations_of_a_template_have_one_id_and_know_their_former_ones(tmp
     for name in ("Map<long, Pair<int, 2>>::put", "Map<char, A>::put", "Map::put"):
         lost, kept = replace(VALUE, function=name), replace(VALID, function=name)
         one = identities(tmp_path / str(len(known)), lost, kept)
-        known[name] = one.stable(Kind.ORDERING, 0, 1), one.likenesses(Kind.ORDERING, 0, 1)
+        known[name] = one.stable(FindingKind.ORDERING, 0, 1), one.likenesses(FindingKind.ORDERING, 0, 1)
     assert len({id_ for id_, _ in known.values()}) == 1
     assert [len(likenesses) for _, likenesses in known.values()] == [3, 3, 2]
     assert len({likenesses[-1] for _, likenesses in known.values()}) == 3

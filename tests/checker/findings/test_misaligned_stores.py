@@ -9,7 +9,7 @@ import pytest
 from crashcheck.checker import policy
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.findings.register import NEEDS_HALF_STORE, Register
-from crashcheck.checker.results import Kind, Outcome, Verdict
+from crashcheck.checker.results import FindingKind, Outcome, Verdict
 from support.checked_worlds import (
     VALID,
     VALUE,
@@ -41,7 +41,7 @@ def put_misaligned(t: TraceBuilder) -> None:
 def test_what_needs_half_of_a_misaligned_store_says_so_and_fails_no_run(world: MakeWorld) -> None:
     found = world(put_misaligned, "0>8", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
-    assert (finding.kind, finding.model, finding.level) == (Kind.ATOMICITY, "px86 tear=8", "note")
+    assert (finding.kind, finding.model, finding.level) == (FindingKind.ATOMICITY, "px86 tear=8", "note")
     assert finding.note == NEEDS_HALF_STORE
     result = report_runs.run(*found.findings)
     assert not policy.fails(replace(result, fail_on="warning"))
@@ -53,7 +53,7 @@ def test_what_fails_with_a_misaligned_store_kept_whole_needs_no_half_of_it(world
     """The first failing states keep half of the flag, without the value."""
     found = world(put_misaligned, "8>64", sites={1: VALUE, 2: VALID}).explore()
     finding = only(found.findings)
-    assert (finding.kind, finding.model, finding.level, finding.note) == (Kind.ORDERING, "px86", "error", "")
+    assert (finding.kind, finding.model, finding.level, finding.note) == (FindingKind.ORDERING, "px86", "error", "")
     assert {(step.offset, step.state) for step in finding.evidence.schedule if step.what == "store"} == {
         (64, "lost"),
         (4, "persisted"),
@@ -71,15 +71,15 @@ def test_what_fails_with_a_misaligned_store_lost_whole_needs_no_half_of_it(world
         t.end(1)
 
     finding = only(world(put, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
-    assert (finding.kind, finding.model, finding.level) == (Kind.ORDERING, "px86", "error")
+    assert (finding.kind, finding.model, finding.level) == (FindingKind.ORDERING, "px86", "error")
     assert [step.state for step in finding.evidence.schedule if step.what == "store"] == ["lost", "persisted"]
 
 
 def test_of_two_bugs_at_one_store_only_the_one_that_needs_half_of_it_is_a_note(world: MakeWorld) -> None:
     found = world(put_misaligned, "0>8", "8>64", sites={1: VALUE, 2: VALID}).explore()
     assert {(finding.kind, finding.level) for finding in found.findings} == {
-        (Kind.ATOMICITY, "note"),
-        (Kind.ORDERING, "error"),
+        (FindingKind.ATOMICITY, "note"),
+        (FindingKind.ORDERING, "error"),
     }
     assert [finding.level for finding in policy.in_order(found.findings)] == ["error", "note"]
 
@@ -96,7 +96,7 @@ def test_wider_stores_and_those_across_lines_tear_on_any_processor(world: MakeWo
 
     low = offset // 8 * 8
     finding = only(world(put, f"{low}>{low + 8}", sites={2: VALID}).explore().findings)
-    assert (finding.kind, finding.model, finding.level) == (Kind.ATOMICITY, "px86", "error")
+    assert (finding.kind, finding.model, finding.level) == (FindingKind.ATOMICITY, "px86", "error")
 
 
 def test_half_of_a_misaligned_store_is_a_note_under_eadr_too(world: MakeWorld) -> None:
@@ -111,7 +111,7 @@ def test_a_cause_that_needs_no_half_store_takes_the_place_of_one_that_does(world
     torn, whole = (subject.space.drop(point, lost) for lost in ((value, high), (value,)))
     assert (subject.torn(torn), subject.torn(whole)) == ((high,), ())
     failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
-    half, plain = (Cause(Kind.ORDERING, state, failed, value, low) for state in (torn, whole))
+    half, plain = (Cause(FindingKind.ORDERING, state, failed, value, low) for state in (torn, whole))
     for first, second in ((half, plain), (plain, half)):
         register = Register(subject)
         draft, _ = register.add(first)

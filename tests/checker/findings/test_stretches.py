@@ -12,7 +12,7 @@ from crashcheck.checker.findings import classify
 from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.register import KILL_FAILS_TOO, Register
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
-from crashcheck.checker.results import Kind
+from crashcheck.checker.results import FindingKind
 from support.checked_worlds import (
     VALID,
     VALUE,
@@ -40,7 +40,7 @@ def test_consecutive_failing_points_are_one_finding_and_like_states_there_are_dr
     subject = world(long, "0=64")
     found = subject.explore(snapshot=subject.real_snapshot)
     finding = only(found.findings)
-    assert finding.kind is Kind.ATOMICITY
+    assert finding.kind is FindingKind.ATOMICITY
     assert finding.states == found.states.failing > 4
 
 
@@ -194,5 +194,5 @@ def test_a_reordering_says_so_where_kill_shows_its_harm_too(
     assert [
         (finding.location.variable, next((how for how, note in notes.items() if note in finding.note), ""))
         for finding in found
-        if finding.kind is Kind.ORDERING
+        if finding.kind is FindingKind.ORDERING
     ] == expected

@@ -30,7 +30,8 @@ def test_what_is_needed_is_enough() -> None:
 def test_functions_and_pairs_of_them_are_operations() -> None:
     keys = FILE + '\noperations = ["put", ["begin", "commit"], ["begin", " give_up "]]'
     workload = parse(text(BOTH, keys, BOTH, ORACLE), Path("c.toml")).workload
-    assert (workload.operation_functions, workload.operation_pairs) == (("put",), (("begin", "commit"), ("begin", "give_up")))
+    assert workload.operation_functions == ("put",)
+    assert workload.operation_pairs == (("begin", "commit"), ("begin", "give_up"))
 
 
 def test_the_workload_may_have_its_operations_from_a_file_with_any_oracle() -> None:

@@ -19,7 +19,7 @@ from crashcheck.checker.evidence import RecoveryCrash
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.replay import replay
-from crashcheck.checker.results import Finding, Kind, StopReason, Verdict
+from crashcheck.checker.results import Finding, FindingKind, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.recovery import DURING, Recovery, RecoverySearch
 from crashcheck.checker.states.space import CrashState
@@ -262,7 +262,7 @@ def test_a_crash_of_the_recovery_is_found_at_depth_two(tmp_path: Path, clauses: 
         finding = found.findings[0]
         again = replay(Token.parse(finding.replay), outer.subject, executor, tmp_path / "image", deeper)
     assert len(found.findings) == 1
-    assert finding.kind is Kind.RECOVERY_FAILURE
+    assert finding.kind is FindingKind.RECOVERY_FAILURE
     assert isinstance(finding.evidence, RecoveryCrash)
     assert finding.states == len(full)
     assert finding.message == DURING + "`done` can survive a crash without `log` (hash.c:40)"

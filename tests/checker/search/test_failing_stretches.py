@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.results import Kind, StopReason
+from crashcheck.checker.results import FindingKind, StopReason
 from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import World, persist, place, without_times, words
 from support.tracing import TraceBuilder
@@ -60,14 +60,14 @@ def explore(world: World, states: int | None = None, jobs: int = 1) -> SearchRes
 
 def test_other_bugs_are_found_before_the_rest_of_a_failing_stretch_is_tested(world: World) -> None:
     found = explore(world, states=12)
-    assert [finding.kind for finding in found.findings] == [Kind.ATOMICITY, Kind.ORDERING]
+    assert [finding.kind for finding in found.findings] == [FindingKind.ATOMICITY, FindingKind.ORDERING]
     assert found.stop_reason is StopReason.BUDGET_STATES
     assert found.states.put_off > BETWEEN
 
 
 def test_the_states_of_a_failing_stretch_are_tested_in_the_end(world: World) -> None:
     found = explore(world)
-    assert [finding.kind for finding in found.findings] == [Kind.ATOMICITY, Kind.ORDERING]
+    assert [finding.kind for finding in found.findings] == [FindingKind.ATOMICITY, FindingKind.ORDERING]
     assert (found.stop_reason, found.states.put_off) == (StopReason.EXHAUSTED, 0)
     assert found.states.executed + found.states.pruned == found.states.feasible
     assert found.findings[0].states > BETWEEN

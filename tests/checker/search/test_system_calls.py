@@ -27,7 +27,7 @@ from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.results import Kind, Outcome, StopReason, Verdict
+from crashcheck.checker.results import FindingKind, Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import strategy
@@ -53,7 +53,7 @@ def recreated_by_a_rename(t: CallsBuilder) -> None:
     t.move("tmp", "f")
 
 
-def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, str]]:
+def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind, str, str]]:
     """Kind, message and the fix of each finding, once every state was checked."""
     run = Recorded(tmp, program, {"f": OLD}, model)
     subject = Subject(run.trace, run.graph, run.space, run.content)
@@ -75,7 +75,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
             gzip,
             "ext4",
             (
-                Kind.ORDERING,
+                FindingKind.ORDERING,
                 "the removal of f can survive a crash without the size 100 of f.gz",
                 "add fsync of f.gz before the removal of f",
             ),
@@ -84,7 +84,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
             gzip,
             "posix",
             (
-                Kind.ORDERING,
+                FindingKind.ORDERING,
                 "the removal of f can survive a crash without the creation of f.gz",
                 "add fsync of the directory . before the removal of f",
             ),
@@ -93,7 +93,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
             sort_in_place,
             "ext4",
             (
-                Kind.ATOMICITY,
+                FindingKind.ATOMICITY,
                 "a crash between the size 0 of f and the size 5120 of f leaves a state that the check rejects",
                 "no sync can help: write a new file, sync it, and rename it over the old one",
             ),
@@ -103,7 +103,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
                 program,
                 "ext4",
                 (
-                    Kind.ATOMICITY,
+                    FindingKind.ATOMICITY,
                     "f can be missing or empty after a crash: it is removed before its new content is durable",
                     "write the new content to another file, sync it, and rename it over f",
                 ),
@@ -114,7 +114,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
             sed_in_place,
             "ext4",
             (
-                Kind.ORDERING,
+                FindingKind.ORDERING,
                 "the rename of tmp to f can survive a crash without 5120 bytes at offset 0x0 of tmp",
                 "add fsync of tmp before the rename of tmp to f",
             ),
@@ -123,7 +123,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
             replaced_without_the_directory,
             "ext4",
             (
-                Kind.UNPERSISTED,
+                FindingKind.UNPERSISTED,
                 "the rename of tmp to f can be lost after later output was printed",
                 "add fsync of the directory . before the acknowledgement",
             ),
@@ -132,7 +132,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[Kind, str, s
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_lost_update_is_one_finding_that_names_the_missing_call(
-    program: Program, model: str, expected: tuple[Kind, str, str], tmp_path: Path
+    program: Program, model: str, expected: tuple[FindingKind, str, str], tmp_path: Path
 ) -> None:
     assert searched(tmp_path, program, model) == [expected]
 
@@ -146,8 +146,8 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
 
     found = searched(tmp_path, program, "ext4")
     assert [(kind, message) for kind, message, _ in found] == [
-        (Kind.UNPERSISTED, "the size 5420 of f can be lost after later output was printed"),
-        (Kind.UNPERSISTED, "100 bytes at offset 0x1400 of f can be lost after later output was printed"),
+        (FindingKind.UNPERSISTED, "the size 5420 of f can be lost after later output was printed"),
+        (FindingKind.UNPERSISTED, "100 bytes at offset 0x1400 of f can be lost after later output was printed"),
     ]
 
 
@@ -168,7 +168,7 @@ def test_files_of_random_names_that_replace_one_file_again_and_again_are_one_pla
             t.acknowledge(OutputKind.PIPE, b"saved")
 
     found = searched(tmp_path, program, "ext4")
-    assert [kind for kind, _, _ in found] == [Kind.UNPERSISTED if synced else Kind.ORDERING]
+    assert [kind for kind, _, _ in found] == [FindingKind.UNPERSISTED if synced else FindingKind.ORDERING]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_to_do_about_an_append_of_which_only_the_size_persists(program: Pro
     subject = Subject(run.trace, run.graph, run.space, run.content)
     (size,), data = np.flatnonzero(run.graph.kind == SIZE), np.flatnonzero(run.graph.kind == DATA)
     failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
-    half = Cause(Kind.ATOMICITY, run.space.full(0), failed, int(data[0]), int(size), prefix=False, torn=True)
+    half = Cause(FindingKind.ATOMICITY, run.space.full(0), failed, int(data[0]), int(size), prefix=False, torn=True)
     assert "let recovery end at a record that is not complete" in missing_call(subject, half).words
 
 
@@ -249,7 +249,7 @@ def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_syn
     pieces = np.flatnonzero(run.graph.kind == DATA).tolist()
     for kept, lost in pairwise(pieces):
         event = subject.event_of(lost)
-        register.add(Cause(Kind.ATOMICITY, subject.prefix(event), failed, lost, kept, prefix=True, moment=event))
+        register.add(Cause(FindingKind.ATOMICITY, subject.prefix(event), failed, lost, kept, prefix=True, moment=event))
     (bug,) = register.bugs()
     assert "other crashes, which no sync prevents, fail too: a crash between 4 bytes" in bug.finding.note
     assert "syncs are missing" not in bug.finding.note
@@ -260,7 +260,7 @@ def advised(tmp: Path, program: Program, kind: int) -> str:
     run = Recorded(tmp, program, {"f": OLD}, "ext4")
     subject = Subject(run.trace, run.graph, run.space, run.content)
     lost, failed = int(np.flatnonzero(run.graph.kind == kind)[-1]), Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
-    killed = Cause(Kind.ATOMICITY, run.space.full(0), failed, lost, lost - 1, prefix=True)
+    killed = Cause(FindingKind.ATOMICITY, run.space.full(0), failed, lost, lost - 1, prefix=True)
     return missing_call(subject, killed).words
 
 
@@ -280,7 +280,7 @@ def test_a_crash_between_pages_that_one_comparison_of_a_mapping_found_is_called_
         t.compared("f", 4096, b"new")
         t.fsync("f")
 
-    assert [kind for kind, _, _ in searched(tmp_path, program, "ext4")] == [Kind.ORDERING]
+    assert [kind for kind, _, _ in searched(tmp_path, program, "ext4")] == [FindingKind.ORDERING]
 
 
 def test_a_moment_is_known_unless_a_mapping_may_have_been_stored_to_before(tmp_path: Path) -> None:

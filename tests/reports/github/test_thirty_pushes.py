@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.results import Base, Earlier, Edit, Finding, Fix, Kind, RunResult, StopReason
+from crashcheck.checker.results import Base, Earlier, Edit, Finding, FindingKind, Fix, RunResult, StopReason
 from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.github import sections
 from reports.github.test_client import in_turns
@@ -190,7 +190,7 @@ def down(pull: PullRequest) -> None:
 
 
 Act = Callable[[PullRequest], object]
-FIXED = Earlier("ORD-1", Kind.ORDERING, "`a` can survive a crash without `b`", "fixed")
+FIXED = Earlier("ORD-1", FindingKind.ORDERING, "`a` can survive a crash without `b`", "fixed")
 EDIT = Edit("src/level_hash.c", 8, False, "    clwb(entry);")
 FIX = Fix("flush", "a flush of `entry.value`", (EDIT,), 6, 0, "the 6 failing states pass")
 REPAIRABLE = replace(LEVEL_HASH, fix=FIX)

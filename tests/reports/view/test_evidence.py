@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from crashcheck.change.diff import Diff, parse
 from crashcheck.checker.baseline import matched, read_baseline, updated, write_baseline
 from crashcheck.checker.policy import Suppression, fails, judge
-from crashcheck.checker.results import Evidence, Finding, Kind, Level, Location, Outcome, Verdict
+from crashcheck.checker.results import Evidence, Finding, FindingKind, Level, Location, Outcome, Verdict
 from crashcheck.masking import Mask
 from crashcheck.reports.formats import html, json_report, junit, markdown, sarif, terminal, workflow_commands
 from crashcheck.reports.github.annotations import place, remarks
@@ -81,7 +81,7 @@ COMMIT = at(9, "", "send_commit", column=0)
 VOTE = at(8, "", "send_vote", column=0)
 ORDER = Finding(
     id="MSG-1c0ffee5",
-    kind=Kind.ORDERING,
+    kind=FindingKind.ORDERING,
     model="free clock",
     message="`commit` from n1 to n2 is delivered before `vote` from n3 to n1",
     location=COMMIT,

@@ -9,13 +9,13 @@ from crashcheck.checker.results import (
     Discovery,
     Edit,
     Finding,
+    FindingKind,
     Fix,
     Frame,
     GraphEdge,
     GraphNode,
     GroupRow,
     GroupVerdict,
-    Kind,
     Location,
     NotInstrumented,
     Outcome,
@@ -116,7 +116,7 @@ FAIL = Verdict(
 
 LEVEL_HASH = Finding(
     id="ORD-7f3a91c2",
-    kind=Kind.ORDERING,
+    kind=FindingKind.ORDERING,
     model="px86",
     message="`token.valid` at src/level_hash.c:9 may persist before `entry.value` at src/level_hash.c:8",
     location=VALID,
@@ -184,7 +184,7 @@ _META = Location("mdb.c", 3911, 2, "mdb_env_write_meta", "MDB_meta.mm_txnid", _M
 
 LMDB = Finding(
     id="ORD-02c4d6aa",
-    kind=Kind.ORDERING,
+    kind=FindingKind.ORDERING,
     model="page-cache",
     message="`MDB_meta.mm_txnid` at mdb.c:3911 may persist before `MDB_page.mp_lower` at mdb.c:3540",
     location=_META,
@@ -237,7 +237,7 @@ _RECORD = Location(
 
 RECORD = Finding(
     id="UNP-11e09b3d",
-    kind=Kind.UNPERSISTED,
+    kind=FindingKind.UNPERSISTED,
     model="px86",
     message="`record.len` at src/journal.c:77 may be lost after operation 5 was acknowledged",
     location=_RECORD,
@@ -261,7 +261,7 @@ RECORD = Finding(
 UNCERTAIN = with_fields(
     RECORD,
     id="REC-5510aa01",
-    kind=Kind.RECOVERY_FAILURE,
+    kind=FindingKind.RECOVERY_FAILURE,
     message="recovery fails on a legal image: the check was killed by SIGSEGV",
     verdict=Verdict(Outcome.SIGNAL, None, 11, "", False, 0.002),
     crash_location=at(12),
@@ -271,7 +271,7 @@ UNCERTAIN = with_fields(
 
 KILLED = Finding(
     id="ATO-93b1f0e7",
-    kind=Kind.ATOMICITY,
+    kind=FindingKind.ATOMICITY,
     model="px86",
     message="a crash after `entry.key` at src/level_hash.c:7 and before `entry.value` at src/level_hash.c:8 leaves an "
     "inconsistent image",
