@@ -74,7 +74,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     again: tuple[Earlier, ...] = ()
 
 
-_SAME = [name for name in Run.__struct_fields__ if name in RunResult.__slots__]  # of both
+_SAME = [name for name in RunReport.__struct_fields__ if name in RunResult.__slots__]  # of both
 
 
 class Document(msgspec.Struct, kw_only=True):

@@ -35,15 +35,16 @@ _HASH_BASE = 37
 _HASH_END = 0xFFFF
 
 _HELP = {
-    FindingKind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and fence "
-    "(`clwb` and `sfence`, `pmem_persist`), or `msync`, between the two.",
-    FindingKind.ATOMICITY: "No flush or fence makes two updates one step. Put what belongs together into one aligned store of "
-    "eight bytes, or write a log first from which recovery completes or undoes the rest.",
-    FindingKind.UNPERSISTED: "Make the update durable before the work is acknowledged: write its line back and fence, or sync "
-    "the file, before the operation returns or prints.",
-    FindingKind.RECOVERY_FAILURE: "The image is one that a crash may leave, so the code that opens it must cope with it: "
-    "check what is read before it is trusted.",
-    FindingKind.REOPEN: "Write all that later operations need before the files are closed, and read it when they are opened.",
+    FindingKind.ORDERING: "Make the earlier update durable before the later one is made: write its line back and "
+    "fence (`clwb` and `sfence`, `pmem_persist`), or `msync`, between the two.",
+    FindingKind.ATOMICITY: "No flush or fence makes two updates one step. Put what belongs together into one aligned "
+    "store of eight bytes, or write a log first from which recovery completes or undoes the rest.",
+    FindingKind.UNPERSISTED: "Make the update durable before the work is acknowledged: write its line back and fence, "
+    "or sync the file, before the operation returns or prints.",
+    FindingKind.RECOVERY_FAILURE: "The image is one that a crash may leave, so the code that opens it must cope with "
+    "it: check what is read before it is trusted.",
+    FindingKind.REOPEN: "Write all that later operations need before the files are closed, and read it when they are "
+    "opened.",
 }
 
 

@@ -25,7 +25,7 @@ from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
-from crashcheck.checker.results import Frame, FindingKind, StopReason, Verdict
+from crashcheck.checker.results import FindingKind, Frame, StopReason, Verdict
 from crashcheck.checker.search import failures
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
