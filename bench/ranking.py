@@ -82,7 +82,6 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     from bench.memory import peak_mib
     from crashcheck.analyzer.behaviours import find_behaviours, find_groups
     from crashcheck.analyzer.compile.facts import ProgramFacts
-    from crashcheck.analyzer.concurrency.predecessors import measure_deviance
     from crashcheck.analyzer.invariants import infer
     from crashcheck.analyzer.invariants.ranking import rank_groups
     from crashcheck.analyzer.persistence import build
@@ -103,7 +102,7 @@ def _rank(folder: Path, path: Path) -> dict[str, object]:
     times.append(time.process_time())
     inferred = infer(found, facts)
     times.append(time.process_time())
-    rank_groups(found, made, invariants=inferred.invariants, queries=inferred.queries, deviance=measure_deviance(found))
+    rank_groups(found, made, invariants=inferred.invariants, queries=inferred.queries)
     times.append(time.process_time())
     return {
         "events": len(trace.events),

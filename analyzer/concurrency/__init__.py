@@ -1,12 +1,10 @@
-"""Learns what usually happens just before an access of a thread, or before an update in persist order.
+"""Learns from passing runs which accesses of other threads come just before an access.
 
-Returns `AnticipatingInvariants`, learned from passing runs, and `Deviance`: how unusual each update behaviour is among
-those of its run.
+Returns `AnticipatingInvariants`, for `crashcheck learn`.
 
-Other rooms import `anticipating` and `predecessors`.
+Other rooms import `anticipating`.
 """
 
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, observe
-from crashcheck.analyzer.concurrency.predecessors import Deviance, measure_deviance
 
-__all__ = ["AnticipatingInvariants", "Deviance", "measure_deviance", "observe"]
+__all__ = ["AnticipatingInvariants", "observe"]

@@ -10,7 +10,6 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
-from crashcheck.analyzer.concurrency.predecessors import Deviance
 from crashcheck.analyzer.invariants.queries import StateQuery
 from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -24,7 +23,6 @@ class Scores:
 
     changed: float = 4.0
     violates: float = 2.0
-    deviates: float = 0.25
     small: float = 1.0
 
 
@@ -46,18 +44,15 @@ def rank_groups(
     *,
     invariants: Iterable[LikelyInvariant] = (),
     queries: Iterable[StateQuery] = (),
-    deviance: Deviance | None = None,
     changed: Callable[[StaticSite], bool] | None = None,
     scores: Scores = SCORES,
 ) -> tuple[RankedGroup, ...]:
     """`made` from the most likely to fail to the least likely, numbered again from 1.
 
-    The score is 4 c + 2 v + d / 4 + s, or as `scores` weigh them, each in [0, 1]:
+    The score is 4 c + 2 v + s, or as `scores` weigh them, each in [0, 1]:
     c: the part of the representative's sites that are new by `changed`;
     v: 1 - the product of (1 - w / 2) over the likely invariants that a feasible state of a member violates, where w is
        how often the run held the invariant, of all times that it met it;
-    d: the largest deviance of a member. It weighs little: in programs that are wrong wherever they do a thing, what is
-       unusual is not what is wrong;
     s: 1 / the number of the representative's updates: the paper tests the small ones first.
     Equal scores keep the order of `made`.
     """
@@ -67,7 +62,6 @@ def rank_groups(
         reasons = [
             _weighed(scores.changed, _changed(group, changed) if changed is not None else _NONE),
             _weighed(scores.violates, _violates(violated[at])),
-            _weighed(scores.deviates, _deviates(group, deviance) if deviance is not None else _NONE),
             _weighed(scores.small, _small(group)),
         ]
         reasons.sort(key=lambda reason: -reason[0])
@@ -103,13 +97,6 @@ def _violates(broken: Sequence[LikelyInvariant]) -> _Reason:
     most = max(broken, key=lambda each: (_trust(each), each.held, -each.number))
     more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
     return 1 - left, f"may violate {most.text}{more}"
-
-
-def _deviates(group: BehaviourGroup, deviance: Deviance) -> _Reason:
-    members = _members(group)
-    values = deviance.value[members]
-    value = float(values.max(initial=0.0))
-    return (value, deviance.because(int(members[int(np.argmax(values))]))) if value > 0 else _NONE
 
 
 def _small(group: BehaviourGroup) -> _Reason:

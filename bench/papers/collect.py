@@ -239,7 +239,7 @@ def ranking_once() -> Iterator[None]:
     rankings: dict[Hashable, Ranking] = {}
 
     def once(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
-        key = options.infer is None, options.deviance is None, options.scores
+        key = options.infer is None, options.scores
         if key not in rankings:
             rankings[key] = ranking_of(options, space, keep_on)
         return rankings[key]

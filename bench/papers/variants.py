@@ -36,7 +36,7 @@ def variants(base: Ranked, weights: bool) -> Iterator[Variant]:
     for phase, weight in WEIGHTS.items():
         yield Variant(f"{phase} ½", "weight", replace(base, weights=_doubled_but(phase)))
         yield Variant(f"{phase} ×2", "weight", replace(base, weights={**WEIGHTS, phase: 2 * weight}))
-    for part in ("violates", "deviates", "small"):  # nothing is changed code here
+    for part in ("violates", "small"):  # nothing is changed code here
         for text, factor in (("½", 0.5), ("×2", 2.0), ("0", 0.0)):
             scores = replace(SCORES, **{part: factor * getattr(SCORES, part)})
             yield Variant(f"score of {part} {text}", "weight", replace(base, scores=scores))
@@ -47,7 +47,6 @@ def without_one(base: Ranked) -> Iterator[Variant]:
     yield Variant("without groups", "part", replace(base, weights=_without(OF_GROUPS)))
     yield Variant("without invariants", "part", replace(base, infer=None))
     yield Variant("without site signatures", "part", replace(base, similar_wait=False))
-    yield Variant("without anticipating sets", "part", replace(base, deviance=None))
     for phase in WEIGHTS:
         if phase != "rest":  # without it the search is not whole, and it is the last
             yield Variant(f"without phase {phase}", "phase", replace(base, weights=_without((phase,))))

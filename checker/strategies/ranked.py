@@ -10,7 +10,6 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import halving_order
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite, find_behaviours, find_groups
-from crashcheck.analyzer.concurrency.predecessors import Deviance
 from crashcheck.analyzer.invariants import Inferred, StateQuery
 from crashcheck.analyzer.invariants.ranking import SCORES, RankedGroup, Scores, rank_groups
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -65,8 +64,7 @@ class Ranked:
     """Phases by WEIGHTS, each from the most likely group to the least likely; docs/search.md has the reasons.
 
     Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
-    `deviance` shows which behaviours are unusual, `changed` which sites are new, `library` which are in the sources of
-    a library: groups of these alone are last. Without facts, behaviours are named by call stack. `early`: at most so
+    `changed` tells which sites are new, `library` which are in the sources of a library: groups of these alone are last. Without facts, behaviours are named by call stack. `early`: at most so
     many states are tested while the groups of a long trace are being ranked. `on_ranking`: called when
     a search waits for the ranking. The last four are for measuring what each part of the search earns: a phase whose
     weight is 0 is left out; `seed` is that of the random phase; `similar_wait`: the rarest site signature is first;
@@ -75,7 +73,6 @@ class Ranked:
 
     facts: Facts | None = None
     infer: Infer | None = None
-    deviance: Callable[[Behaviours], Deviance] | None = None
     changed: Callable[[StaticSite], bool] | None = None
     library: Callable[[StaticSite], bool] | None = None
     early: int = 0
@@ -259,7 +256,7 @@ class Ranking:
 
 
 def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn, whole: KeepOn = always) -> Ranking:
-    """Rank the groups of a run; without likely invariants and deviance where `keep_on` raises OutOfTime.
+    """Rank the groups of a run; without likely invariants where `keep_on` raises OutOfTime.
 
     Where `whole` raises, between two steps, that ends it without a result.
     """
@@ -267,7 +264,6 @@ def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn, whole: KeepO
     whole()
     made = find_groups(found)
     whole()
-    deviance: Deviance | None = None
 
     def in_order_of(evidence: Inferred) -> tuple[RankedGroup, ...]:
         invariants, queries = evidence.invariants, _while(keep_on, evidence.queries)
@@ -276,7 +272,6 @@ def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn, whole: KeepO
             made,
             invariants=invariants,
             queries=queries,
-            deviance=deviance,
             changed=options.changed,
             scores=options.scores,
         )
@@ -284,9 +279,6 @@ def ranking_of(options: Ranked, space: StateSpace, keep_on: KeepOn, whole: KeepO
     evidence = _NOT_INFERRED
     try:
         keep_on()
-        if options.deviance is not None:
-            deviance = options.deviance(found)
-        whole()
         if options.infer is not None:
             evidence = options.infer(found, options.facts, keep_on=keep_on)
         in_order = in_order_of(evidence)

@@ -7,7 +7,6 @@ from functools import cache
 
 from crashcheck.analyzer.behaviours import Behaviours, StaticSite
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.invariants import Inferred, infer
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.trace.reader import Facts
@@ -87,7 +86,7 @@ def ranked(
 ) -> Ranked:
     """The ranked strategy."""
     holds_site = changed.holds_site if changed is not None else None
-    return Ranked(run.facts, inferring or InferOnce(run), measure_deviance, holds_site, library, early, on_ranking)
+    return Ranked(run.facts, inferring or InferOnce(run), holds_site, library, early, on_ranking)
 
 
 def early_states(budget: Budget) -> int:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashcheck.analyzer.concurrency.predecessors import measure_deviance
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Ranked, strategy
@@ -127,7 +126,7 @@ def test_ranked_shows_every_culprit_pair_of_the_exhaustive_search_within_a_tenth
         everything = list(select_states(space, strategy("exhaustive")))
         wanted = {kinds[pair] for state in everything for pair in shows(space, state, program.pairs)}
         assert bool(wanted) == any(what == KIND.get(mistake) for what, _ in operations)
-        ranked = list(select_states(space, Ranked(program.script.facts, deviance=measure_deviance)))
+        ranked = list(select_states(space, Ranked(program.script.facts)))
         soon = ranked[: len(everything) // 10]
         assert {kinds[pair] for state in soon for pair in shows(space, state, program.pairs)} == wanted
         assert set(ranked) == set(everything)

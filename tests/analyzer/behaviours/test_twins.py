@@ -73,13 +73,11 @@ def test_groups_are_listed_a_row_each_with_their_sites(
     assert done.stdout.splitlines() == [
         "48 update behaviours in 2 groups",
         "rank  score  type           members  updates  states  representative",
-        "   1   1.27  bucket, entry       40        3       6  table.pm+448, operation 13",
-        f"      may violate {invariant}; 3 updates; `bucket.entry[].value` (buggy.c:42) has no predecessor here; "
-        "in 20 of 24 updates `bucket.entry[].key` precedes it",
+        "   1   1.14  bucket, entry       40        3       6  table.pm+448, operation 13",
+        f"      may violate {invariant}; 3 updates",
         *sites,
-        "   2   1.17  bucket, entry       40        3       6  table.pm+448, operation 17",
-        f"      may violate {invariant}; 3 updates; `bucket.valid[]` (buggy.c:43) has no predecessor here; "
-        "in 12 of 24 updates `bucket.entry[].value` precedes it",
+        "   2   1.14  bucket, entry       40        3       6  table.pm+448, operation 17",
+        f"      may violate {invariant}; 3 updates",
         *sites,
         "the check's reads are no evidence for likely invariants: "
         "no code built with crashcheck-cc read the files through a mapping",
