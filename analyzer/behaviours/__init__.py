@@ -2,7 +2,7 @@
 
 Returns `Behaviours`, and `BehaviourGroup`s: the search tests the representative of a group instead of every member.
 
-Other rooms import `behaviour`, `instances`, `sites` and `updates`.
+Other rooms import `behaviour`, `instances`, `numbers`, `sites` and `updates`.
 """
 
 from __future__ import annotations

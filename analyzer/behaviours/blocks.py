@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import occurrence_numbers, ranges, unique
+from crashcheck.analyzer.behaviours.numbers import LEAST_BLOCK, MOST_BLOCK
 from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
-
-LEAST_BYTES = 2 * WORD_BYTES
-MOST_BYTES = 4096  # a larger block is an area that holds several objects
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +36,7 @@ def find_blocks(updates: AccessColumns, untyped: NDArray[np.bool_], bulk: NDArra
     same bytes filled again are a new generation. Blocks that no other untyped update writes are left out.
     """
     low, high = updates.offset, updates.offset + updates.size
-    whole = np.flatnonzero(bulk & (updates.size >= LEAST_BYTES) & (updates.size <= MOST_BYTES))
+    whole = np.flatnonzero(bulk & (updates.size >= LEAST_BLOCK) & (updates.size <= MOST_BLOCK))
 
     def word(rows: Ints, byte: Ints) -> Ints:
         return updates.file[rows] << 40 | byte[rows] // WORD_BYTES

@@ -10,10 +10,9 @@ import numpy as np
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
 from crashcheck.analyzer.behaviours.represents import BehaviourOrder, group_represented
+from crashcheck.analyzer.behaviours.numbers import WIDE
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints
-
-_WIDE = 16  # granules: beyond so many, a behaviour with more is not preferred as a representative
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ def _ranks(found: Behaviours) -> Ints:
     owner = np.repeat(np.arange(len(found)), sizes)
     granule = found.nodes.granule[found.row_node]
     _, fresh = sort_rows(owner, granule)
-    spans = np.minimum(np.add.reduceat(fresh, found.start[:-1], dtype=np.int64), _WIDE)
+    spans = np.minimum(np.add.reduceat(fresh, found.start[:-1], dtype=np.int64), WIDE)
     first = found.nodes.event[found.row_node[found.start[:-1]]]
     rank = np.empty(len(found), dtype=np.int64)
     order, _ = sort_rows(-spans, sizes, first)

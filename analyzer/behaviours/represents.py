@@ -21,9 +21,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.behaviours.numbers import MATCHED
 from crashcheck.analyzer.persistence.pieces import Ints
-
-MATCHED = 2048  # updates: the pairs of a larger match are not compared one by one
 
 
 @dataclass(frozen=True, eq=False)

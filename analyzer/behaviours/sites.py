@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from crashcheck.analyzer.behaviours.numbers import HEADER_CALLERS, TYPED_CALLERS, UNTYPED_CALLERS
 from crashcheck.analyzer.compile.facts import is_source
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
-
-HEADER_CALLERS = 3  # the most callers that distinguish the uses of a function in a header
-UNTYPED_CALLERS = 2  # callers of an instruction that writes through an untyped pointer
-TYPED_CALLERS = 1  # callers of any other: a `commit` that two operations share is not one site
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, 
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads
 from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
+from crashcheck.analyzer.invariants.numbers import EVIDENCE
 from crashcheck.analyzer.invariants.pairs import Pairs, ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import (
     ADDRESS,
@@ -42,7 +43,6 @@ from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.interruption import KeepOn, always
 
 Part = TypeVar("Part")
-_READS = 16  # places of evidence that an invariant keeps
 _HOW = {CONTROL: "control", ADDRESS: "address", VALUE: "value"}
 
 
@@ -205,7 +205,7 @@ def _ordered(
         pairs = all_pairs[first, then, shared]
         if not pairs.held and not pairs.violated:
             continue  # the run never updates both
-        by_times = np.argsort(-met.times[where], kind="stable")[:_READS] + where.start
+        by_times = np.argsort(-met.times[where], kind="stable")[:EVIDENCE] + where.start
         reads = tuple(
             ReadEvidence(
                 _place(trace, facts, int(met.access[at])),

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 
 from crashcheck.analyzer.arrays import number_rows, ranges, sort_rows, take_rows, unique
+from crashcheck.analyzer.invariants.numbers import SITE_PAIRS
 from crashcheck.analyzer.invariants.ppdg import Bools
 from crashcheck.analyzer.invariants.queries import RunStores
 from crashcheck.analyzer.invariants.rules import JoinedInstances
 from crashcheck.analyzer.persistence.pieces import Ints
 
-_MOST = 256  # pairs with equal static sites that are kept of two fields
 _BLOCK = 1 << 18  # updates of joined instances that are compared for two fields
 _CHUNK = 1 << 18  # updates in one batch
 
@@ -339,7 +339,7 @@ def parted_pairs(stores: RunStores, near: Iterable[tuple[Ints, Ints, Ints]]) -> 
 def _earliest(
     stores: RunStores, relation: Ints, first: Ints, then: Ints, seen: dict[tuple[int, ...], int] | None = None
 ) -> tuple[Ints, Ints, Ints]:
-    """Of the pairs of each relation with equal static sites, the first _MOST. `seen`: how many there were; updated."""
+    """Of the pairs of each relation with equal static sites, the first SITE_PAIRS. `seen`: how many there were."""
     columns = relation, stores.label[first], stores.label[then]
     order, fresh = sort_rows(*columns)
     heads = np.flatnonzero(fresh)
@@ -348,6 +348,6 @@ def _earliest(
         kinds = list(zip(*(column.tolist() for column in take_rows(order[heads], *columns)), strict=True))
         before = np.array([seen.get(kind, 0) for kind in kinds], dtype=np.int64)
         seen.update(zip(kinds, (before + many).tolist(), strict=True))
-        many = np.minimum(many, np.maximum(_MOST - before, 0))
-    chosen = np.sort(order[ranges(heads, np.minimum(many, _MOST))])
+        many = np.minimum(many, np.maximum(SITE_PAIRS - before, 0))
+    chosen = np.sort(order[ranges(heads, np.minimum(many, SITE_PAIRS))])
     return relation[chosen], first[chosen], then[chosen]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import mix_hash, ranges, sort_rows, unique
 from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef
+from crashcheck.analyzer.invariants.numbers import FOLLOWED, HOPS, WRITE_WORDS
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.reader import Trace
@@ -20,9 +21,6 @@ from crashcheck.runtime.trace_format import Kind
 
 Bools = NDArray[np.bool_]
 
-MOST = 1024  # accesses of one site and call stack that are followed, evenly spaced: they resemble each other
-_HOPS = 3  # writes of volatile memory in a row that are followed
-_WIDE = 64  # words of a volatile write that are followed
 _TABLE = 1 << 24  # numbers up to which a table of them is faster than sorting
 _PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time
 
@@ -219,14 +217,14 @@ class Binder:
                 if base + dependence.on.index in self._stacks_of:
                     yield base + dependence.on.index, how, dependence.inherited
 
-    def bind(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, int]]:
+    def bind(self, asked: Ints, most: int = FOLLOWED) -> Iterator[tuple[Ints, Ints, int]]:
         """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most `most`."""
         for some, reads, how in self._bindings(asked, most):
             which, found = self._latest(some, self._executions(*reads))
             if len(which):
                 yield some[which], found, how
 
-    def together(self, asked: Ints, most: int = MOST) -> Iterator[tuple[Ints, Ints, Ints]]:
+    def together(self, asked: Ints, most: int = FOLLOWED) -> Iterator[tuple[Ints, Ints, Ints]]:
         """The same, not in order: those that may depend on the same reads are looked for at once."""
         by_reads: dict[tuple[int, tuple[int, ...]], list[tuple[Ints, int]]] = {}
         for some, reads, how in self._bindings(asked, most):
@@ -326,7 +324,7 @@ def find_edges(binder: Binder, keep_on: KeepOn = always) -> Edges:
         found.append(_packed(access, on, how))
     if passed:
         writer = _writers(rows)
-        for _ in range(_HOPS):
+        for _ in range(HOPS):
             passed = _one_hop(binder, writer, passed, found, keep_on)
             if not passed:
                 break
@@ -429,7 +427,7 @@ def _writers(rows: Accesses) -> Ints:
     columns = rows.columns
     offset, size = columns.offset[volatile].astype(np.int64), columns.size[volatile].astype(np.int64)
     first = offset // WORD_BYTES
-    many = np.minimum((offset + size - 1) // WORD_BYTES - first + 1, _WIDE)
+    many = np.minimum((offset + size - 1) // WORD_BYTES - first + 1, WRITE_WORDS)
     many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
     row = np.repeat(volatile, many)
     word = ranges(first, many)

@@ -19,13 +19,13 @@ from crashcheck.analyzer.arrays import (
     unique,
 )
 from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants.numbers import NEAR
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.invariants.variables import AccessedVariables
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints
 from crashcheck.runtime.trace_format import Kind
 
-_NEAR = 8  # updates of guardians before one that it is compared with
 _MEMBERS = 1 << 15  # updates of guardians in one batch
 _AT_ONCE = 1024  # queries in one batch
 _COMPARED = 1 << 20  # granules of two updates that are compared at a time: two pages make thousands of pairs
@@ -186,7 +186,7 @@ def guardians_together(updates: RunStores, fields: Ints) -> Iterator[tuple[Ints,
     place[by_thread] = np.arange(len(members))
     heads = np.append(np.flatnonzero(np.diff(access, prepend=-1)), len(access))
     several = len(heads) <= len(access)  # fields of one update
-    near = np.concatenate([np.arange(-_NEAR, 0), np.arange(1, _NEAR + 1)])
+    near = np.concatenate([np.arange(-NEAR, 0), np.arange(1, NEAR + 1)])
     low = 0
     while low < len(members):
         high = int(heads[np.searchsorted(heads, min(low + _MEMBERS, len(members)))])

@@ -10,11 +10,10 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
+from crashcheck.analyzer.invariants.numbers import QUERIES
 from crashcheck.analyzer.invariants.queries import StateQuery
 from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.analyzer.persistence.pieces import Ints
-
-QUERIES = 50_000  # that count: they come in the order of their weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows, take_rows
+from crashcheck.analyzer.invariants.numbers import COPY_PAIRS, JOINED
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
 from crashcheck.analyzer.invariants.variables import AccessedVariables, Variable
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 
 RULES = ("RO1", "RO2", "RO3", "RA1")
 _CHUNK = 1 << 17  # edges in one batch
-BOUND = 4096  # pairs of instances of two fields that are kept
-_PAIRS = 64  # pairs of fields that two copies may have in common; beyond, their innermost ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def met_conditions(rows: Accesses, keys: AccessedVariables, edges: Edges) -> tup
 
     Of the fields that the two accesses touch those of the innermost instance that both belong to; without such, each
     one's innermost. An access that depends on what it reads or writes itself is left out. Also, by the fields
-    (first, then) of different instances, which instances the edges joined, at most BOUND of them.
+    (first, then) of different instances, which instances the edges joined, at most JOINED of them.
     """
     parts, bounds = [], []
     for low in range(0, len(edges), _CHUNK):
@@ -143,7 +142,7 @@ def _by_fields(bounds: list[tuple[Ints, ...]]) -> JoinedInstances:
     heads = [*np.flatnonzero(fresh).tolist(), len(first)]
     out = {}
     for low, high in pairwise(heads):
-        out[int(first[low]), int(then[low])] = one[low : min(high, low + BOUND)], other[low : min(high, low + BOUND)]
+        out[int(first[low]), int(then[low])] = one[low : min(high, low + JOINED)], other[low : min(high, low + JOINED)]
     return out
 
 
@@ -208,7 +207,7 @@ def related_fields(keys: AccessedVariables, one: Ints, other: Ints) -> tuple[Int
     order, fresh = sort_rows(many_one, many_other)
     for which in np.split(order, np.flatnonzero(fresh)[1:]):
         lefts, rights = int(many_one[which[0]]), int(many_other[which[0]])
-        if not 0 < lefts * rights <= _PAIRS:
+        if not 0 < lefts * rights <= COPY_PAIRS:
             continue
         left, right = keys.start[one[which]], keys.start[other[which]]
         least = np.full(len(which), 1 << 40, dtype=np.int64)

@@ -14,12 +14,11 @@ from crashcheck.analyzer.behaviours.types.static_types import FieldNumbers, Memb
 from crashcheck.analyzer.behaviours.types.type_evidence import TypedUpdates
 from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
 from crashcheck.analyzer.compile.facts import Site
+from crashcheck.analyzer.invariants.numbers import OUTER_TYPES, UNTYPED_WORDS
 from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
-_WORDS = 64  # words of an access without a type whose types are searched
-_NESTED = 4  # structs around a struct that are looked for
 _NO_TYPE = ""  # of a variable that is a word of a file
 
 
@@ -176,7 +175,7 @@ def _enclosed(found: FieldRows, objects: TypedObjects, names: FieldNumbers, link
     """
     around = [(link, *_pairs(link, objects, names)) for link in links if _joins_known_types(link, names)]
     around = [(link, inner, outer) for link, inner, outer in around if len(inner)]
-    for _ in range(_NESTED):
+    for _ in range(OUTER_TYPES):
         many = len(found.row)
         added = [_in_outer(found, len(objects.type), names, *each) for each in around]
         found = FieldRows(*distinct_rows(*(np.concatenate(column) for column in zip(found, *added, strict=True))))
@@ -225,7 +224,7 @@ def _inherited(evidence: TypedUpdates, asked: Ints) -> FieldRows:
         return NO_ROWS
     updates = evidence.updates
     first = updates.offset[asked] // WORD_BYTES
-    many = np.clip((updates.offset[asked] + updates.size[asked] - 1) // WORD_BYTES - first + 1, 1, _WORDS)
+    many = np.clip((updates.offset[asked] + updates.size[asked] - 1) // WORD_BYTES - first + 1, 1, UNTYPED_WORDS)
     access = np.repeat(asked, many)
     word = updates.file[access] << 40 | ranges(first, many)
     place = np.searchsorted(evidence.words, word)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from crashcheck.analyzer.invariants.ranking import SCORES
-from crashcheck.checker.strategies.ranked import WEIGHTS, Ranked
+from crashcheck.checker.strategies.numbers import WEIGHTS
+from crashcheck.checker.strategies.ranked import Ranked
 
 # Phases whose states come from groups of behaviours; the others know none.
 OF_GROUPS = ("cheap", "members", "all sets", "carry")

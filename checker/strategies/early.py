@@ -10,10 +10,8 @@ import numpy as np
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies.numbers import EARLY_PENDING, EARLY_POINTS
 from crashcheck.runtime.trace_format import Kind
-
-_POINTS = 4_096  # crash points that are visited
-_PENDING = 64  # with more pending than that, only all or nothing of it is lost
 
 
 def first_states(canonical: CanonicalStates) -> Iterator[CrashState]:
@@ -25,7 +23,7 @@ def first_states(canonical: CanonicalStates) -> Iterator[CrashState]:
     signatures, seen = by_call(space), set[bytes]()
     begins = np.flatnonzero(space.graph.trace.events["kind"] == Kind.MARK_BEGIN)
     first = int(np.searchsorted(space.points.event, begins[0])) if len(begins) else 0
-    for point in islice(range(first, len(space.points)), _POINTS):
+    for point in islice(range(first, len(space.points)), EARLY_POINTS):
         for state in plain_states(canonical, point):
             signature = signatures.of(state)
             if signature not in seen:
@@ -41,7 +39,7 @@ def plain_states(canonical: CanonicalStates, point: int) -> Iterator[CrashState]
     if not pending:
         return
     yield space.empty(point)
-    if len(pending) > _PENDING:
+    if len(pending) > EARLY_PENDING:
         return
     for granule in dict.fromkeys(space.graph.granule[list(pending)].tolist()):
         mine = [id_ for id_ in pending if space.graph.granule[id_] == granule]

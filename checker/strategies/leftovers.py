@@ -11,8 +11,7 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
-
-_LINES = 8  # of an origin that are lost one by one
+from crashcheck.checker.strategies.numbers import LINES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +78,7 @@ class Leftovers:
     def _lines(self, origin: _Origin, boundary: int) -> Iterator[CrashState]:
         pieces = origin.at(boundary)
         _, first = np.unique(self._component[pieces], return_index=True)
-        for start in np.sort(first)[:_LINES].tolist():
+        for start in np.sort(first)[:LINES].tolist():
             line = self._component[pieces] == self._component[pieces[start]]
             yield self._lost(boundary, pieces[line])
 

@@ -13,14 +13,8 @@ from crashcheck.checker.states.partial_order import Order
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.numbers import MOST_WALK_STEPS, REMEMBERED, REPEATS, WALK_STEPS
 from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Listed
-
-MOST = 1 << 20  # states that are remembered so that each appears once
-_REPEATS = 100  # one after another: then nearly all have come, and the rest are listed
-_STEPS = 8  # of the random walk, for each piece of an order that is neither a chain nor layers
-_MOST_STEPS = (
-    1 << 16
-)  # of one walk: 30 ms; of an order of 300,000 pieces the whole walk would take seconds for one state
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class Random:
         """Those that chance gives, while new ones are not rare; `chosen` remembers them."""
         canonical, sweep, chance = CanonicalStates(space), Sweep(space), random.Random(self.seed)
         repeats = 0
-        while repeats < _REPEATS and len(chosen) < MOST:
+        while repeats < REPEATS and len(chosen) < REMEMBERED:
             point = chance.randrange(len(space.points))
             kept: set[int] = set()
             for ideals in sweep.ideals_of(space.pending(point)):
@@ -89,7 +83,7 @@ def _walked(ids: Ids, before: Sequence[Ids], chance: random.Random) -> Ids:
     kept: set[int] = set() if chance.random() < 0.5 else set(ids)
     many, coin, bits = len(ids), chance.random, chance.getrandbits
     width = many.bit_length()
-    for _ in range(min(_STEPS * many, _MOST_STEPS)):
+    for _ in range(min(WALK_STEPS * many, MOST_WALK_STEPS)):
         while (at := bits(width)) >= many:  # as chance.choice does, without its calls
             pass
         if coin() < 0.5:

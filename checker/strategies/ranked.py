@@ -21,6 +21,16 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.early import first_states
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
+from crashcheck.checker.strategies.numbers import (
+    EVENTS_A_STATE,
+    FIRST_TURN,
+    INFERENCE_SHARE,
+    LONG_RUN,
+    MOST_DECIDED,
+    REMEMBERED,
+    SITE_PARTS,
+    WEIGHTS,
+)
 from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned
 from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.replaced import states_of_names
@@ -28,27 +38,6 @@ from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.strategies.round_robin import RoundRobin, WeightedQueue
 from crashcheck.checker.strategies.violations import violating
 from crashcheck.interruption import Background, KeepOn, always, both
-
-MOST = 1 << 20  # states that are remembered so that each appears once; beyond them only the exhaustive search continues
-_SHARE = 0.5  # of the seconds of a budget that likely invariants may take
-_FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one
-_LONG = 40_000  # events, loads, and sites of the program; with fewer the groups are ranked at once, in a second or two
-_EVENTS_A_STATE = 1_000  # or sites: to rank so many takes about as long as to test a few states
-_MOST_DECIDED = 64  # states in sequence that need not be run: then what is left is found faster without their order
-_PARTS = 4  # of one update that count as sites of their own
-
-# How often each phase has its turn while it lasts, so that none holds up the others for long.
-WEIGHTS = {
-    "invariants": 12,
-    "cheap": 12,
-    "names": 12,
-    "random": 6,
-    "carry": 4,
-    "members": 8,
-    "all sets": 1,
-    "rest": 1,
-}
-
 
 _NOT_INFERRED = Inferred((), (), "")
 _TOO_LONG = Inferred(
@@ -63,12 +52,12 @@ _TOO_LONG = Inferred(
 class Ranked:
     """Phases by WEIGHTS, each from the most likely group to the least likely; docs/search.md has the reasons.
 
-    Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants,
-    `changed` tells which sites are new, `library` which are in the sources of a library: groups of these alone are last. Without facts, behaviours are named by call stack. `early`: at most so
-    many states are tested while the groups of a long trace are being ranked. `on_ranking`: called when
-    a search waits for the ranking. The last four are for measuring what each part of the search earns: a phase whose
-    weight is 0 is left out; `seed` is that of the random phase; `similar_wait`: the rarest site signature is first;
-    `scores` weigh the parts of a group's score.
+    Run to its end, it has given exactly the states of the exhaustive search. `infer` gives likely invariants, `changed`
+    shows which sites are new, `library` which are in the sources of a library: groups of these alone are last. Without
+    facts, behaviours are named by call stack. `early`: at most so many states are tested while the groups of a long
+    trace are being ranked. `on_ranking`: called when a search waits for the ranking. The last four are for measuring
+    what each part of the search earns: a phase whose weight is 0 is left out; `seed` is that of the random phase;
+    `similar_wait`: the rarest site signature is first; `scores` weigh the parts of a group's score.
     """
 
     facts: Facts | None = None
@@ -105,8 +94,8 @@ class RankedPlan:
         self._found: Behaviours | None = None
         trace = space.graph.trace
         sites = sum(unit.sites for unit in trace.units)
-        self._early = min(options.early, (len(trace.events) + sites) // _EVENTS_A_STATE)
-        if len(trace.events) + len(trace.loads) + sites < _LONG:
+        self._early = min(options.early, (len(trace.events) + sites) // EVENTS_A_STATE)
+        if len(trace.events) + len(trace.loads) + sites < LONG_RUN:
             self._early = 0
 
     @property
@@ -165,7 +154,7 @@ class RankedPlan:
             decided = decided + 1 if self._decided.settled and choice.state.point in self._decided else 0
             if not decided:
                 yield choice
-            if len(self._chosen) >= MOST or decided > _MOST_DECIDED:
+            if len(self._chosen) >= REMEMBERED or decided > MOST_DECIDED:
                 break
         for state in chain((choice.state for choice in phases["rest"].queued()), rest):
             self._keep_on()
@@ -195,7 +184,7 @@ class RankedPlan:
     def _prepare(self, keep_on: KeepOn = always) -> None:
         if self._found is not None:
             return
-        whole, part = (both(keep_on, within(self._left, share)) for share in (1.0, _SHARE))
+        whole, part = (both(keep_on, within(self._left, share)) for share in (1.0, INFERENCE_SHARE))
         ranking = ranking_of(self._options, self._space, part, whole)
         self._evidence = ranking.evidence
         self._planned = tuple(
@@ -315,7 +304,7 @@ def part_by_part(space: StateSpace, found: Behaviours) -> SiteSignatures:
 
     def site() -> Ints:
         part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
-        numbers: Ints = found.nodes.of_pieces(found.label) * _PARTS + np.minimum(part, _PARTS - 1)
+        numbers: Ints = found.nodes.of_pieces(found.label) * SITE_PARTS + np.minimum(part, SITE_PARTS - 1)
         return numbers
 
     return SiteSignatures(space, site)
@@ -334,7 +323,7 @@ def _named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, Cra
 
 def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> Iterator[Choice]:
     """Some states of each group, then more of each that has more."""
-    many = _FIRST_TURN
+    many = FIRST_TURN
     while groups_:
         still: list[tuple[int, Iterator[tuple[str, CrashState]]]] = []
         for number, states in groups_:

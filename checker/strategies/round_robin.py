@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.strategies.numbers import MOST_PENDING, MOST_QUEUED, QUEUED, QUEUED_MORE
 from crashcheck.checker.strategies.plan import Choice
-
-_QUEUED = 16  # choices of a phase at first
-_MORE = 16  # further ones for each that was taken
-_MOST_QUEUED = 1024
-_MOST_PENDING = 1 << 16  # at the crash points of a phase's choices queued, in sum: examining a state costs as much
 
 
 @dataclass(slots=True)
@@ -41,8 +37,8 @@ class WeightedQueue:
     @property
     def needs_refill(self) -> bool:
         """Whether more should be queued."""
-        many = 1 if self.in_order else min(_QUEUED + _MORE * self.given, _MOST_QUEUED)
-        return not self.heap or (len(self.heap) < many and self.pending < _MOST_PENDING)
+        many = 1 if self.in_order else min(QUEUED + QUEUED_MORE * self.given, MOST_QUEUED)
+        return not self.heap or (len(self.heap) < many and self.pending < MOST_PENDING)
 
 
 class RoundRobin:

@@ -10,10 +10,9 @@ import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from crashcheck.analyzer.behaviours.numbers import CALLERS
 from crashcheck.analyzer.trace.functions import FunctionNames
 from crashcheck.analyzer.trace.reader import Facts, Trace
-
-CALLERS = 5  # in the program itself, that distinguish two uses of a call: more distinguish hardly any more
 
 Frames = tuple[int, ...]  # sites, innermost first
 

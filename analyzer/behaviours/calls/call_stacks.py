@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from crashcheck.analyzer.behaviours.numbers import APART, NEIGHBOURS
 from crashcheck.analyzer.persistence.pieces import Ints
 
 ROOT = 0  # the node above all outermost functions
-APART = 32  # operations of the run (DBSCAN's eps): those of a function that are further from each other are two tasks
-NEIGHBOURS = 2  # DBSCAN's minPts, with the operation itself
 
 
 @dataclass(slots=True)

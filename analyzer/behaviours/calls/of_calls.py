@@ -27,6 +27,7 @@ from crashcheck.analyzer.behaviours.calls.call_stacks import (
     turns,
 )
 from crashcheck.analyzer.behaviours.instances import Instances
+from crashcheck.analyzer.behaviours.numbers import TARGETS
 from crashcheck.analyzer.behaviours.sites import StaticSite, StaticSites
 from crashcheck.analyzer.behaviours.updates import Nodes, build_nodes
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -34,7 +35,6 @@ from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.runtime.trace_format import Kind
 
-_TARGETS = 3  # functions that one place calls: which of them is decided by data, as in an interpreter
 _NUMBER = re.compile(r"\d+")
 _HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{8,}(?![A-Za-z0-9])")
 _WORDS: Mapping[int, str] = {
@@ -127,7 +127,7 @@ def silent_processes(operations: CallOperations) -> tuple[int, ...]:
             count
             for call, count in zip(calls.tolist(), many.tolist(), strict=True)
             if places.shows(operations.frames[call])
-            and all(len(called.get(site, ())) < _TARGETS for site in operations.frames[call])
+            and all(len(called.get(site, ())) < TARGETS for site in operations.frames[call])
         )
         if 2 * says < int(many.sum()):
             out.append(process)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from crashcheck.analyzer.behaviours.numbers import DEEPEST_FIELD, MOST_FIELDS
 from crashcheck.analyzer.compile.facts import Site, TypeLayout
 
 BULK_KINDS = ("copy", "fill", "model")
@@ -66,10 +67,6 @@ def is_bulk(site: Site) -> bool:
     return site.kind in BULK_KINDS
 
 
-_DEEPEST = 6
-_MOST_PATHS = 1024  # of one type
-
-
 class ProgramTypes:
     """Types of a program: as its debug metadata declares them; else what its sites know, which is what they write."""
 
@@ -103,8 +100,8 @@ class ProgramTypes:
         fields = self._fields.setdefault(type_, {})
         if type_ not in self._whole:
             self._whole.add(type_)
-            for path, low, high in self._leaves(type_, _DEEPEST):
-                if len(fields) >= _MOST_PATHS:
+            for path, low, high in self._leaves(type_, DEEPEST_FIELD):
+                if len(fields) >= MOST_FIELDS:
                     break
                 fields.setdefault(path, (low, high))
         return fields

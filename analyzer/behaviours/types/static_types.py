@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows, take_rows, unique
+from crashcheck.analyzer.behaviours.numbers import BULK_SHAPES, LARGEST_EVIDENCE
 from crashcheck.analyzer.behaviours.types.program_types import (
     EnclosingStruct,
     ProgramTypes,
@@ -25,9 +26,7 @@ from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.runtime.trace_format import NO_INSTANCE
 
-_LARGEST_EVIDENCE = 64  # bytes: a wider typed update is no evidence of the types of its words
 PADDING = "(padding)"  # what a copy of a struct word by word writes between its fields
-_SHAPES = 256  # distinct ranges of one bulk site whose fields are named one by one
 
 
 class FieldNumbers:
@@ -123,7 +122,7 @@ def place_by_type(
         placed.append(_place(site, mine, updates, layout))
         if not is_bulk(site):
             traits.needs_types[mine] = False
-            traits.gives_types[mine] = updates.size[mine] <= _LARGEST_EVIDENCE
+            traits.gives_types[mine] = updates.size[mine] <= LARGEST_EVIDENCE
     placed = list(_located(placed, updates, layout))
     _place_outer(placed, updates)
     for one in placed:
@@ -295,7 +294,7 @@ def _add_fields(
     low = updates.offset[one.rows] - start
     high = low + updates.size[one.rows]
     shape, heads = number_rows(low, high)
-    if len(heads) > _SHAPES:
+    if len(heads) > BULK_SHAPES:
         rows.add(one.rows, type_, updates.file[one.rows], start, names.field(type_, own))
         return
     for number, head in enumerate(heads.tolist()):

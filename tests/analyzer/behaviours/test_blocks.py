@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.behaviours.blocks import MOST_BYTES, find_blocks
+from crashcheck.analyzer.behaviours.blocks import find_blocks
+from crashcheck.analyzer.behaviours.numbers import MOST_BLOCK
 from crashcheck.analyzer.behaviours.updates import AccessColumns
 from support.command_line import run_crashcheck
 from support.scripts import Script, described, site
@@ -81,7 +82,7 @@ def test_a_word_with_a_type_keeps_it_and_the_rest_belongs_to_the_block(tmp_path:
 
 def test_a_whole_area_is_no_block(tmp_path: Path) -> None:
     script = Script(tmp_path, FILL, RAW)
-    script.at(1, 0, size=MOST_BYTES + 8)
+    script.at(1, 0, size=MOST_BLOCK + 8)
     script.at(2, 8)
     assert {type_ for type_, *_ in described(script.found())} == {"(work)"}
 
@@ -101,7 +102,7 @@ def by_hand(rows: list[tuple[int, int, bool]]) -> list[tuple[int, int, int] | No
             start, extent, _ = rows[mine]
             if not (start <= offset and offset + size <= start + extent) or (bulk and size >= extent):
                 mine = None
-        if bulk and 16 <= size <= MOST_BYTES:
+        if bulk and 16 <= size <= MOST_BLOCK:
             if mine is None:
                 mine = number
                 life[number] = lives.get((offset, size), 0)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.behaviours import Behaviours
+from crashcheck.analyzer.invariants import Inferred
+from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
@@ -18,6 +21,7 @@ from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.strategies import Ranked
 from crashcheck.checker.strategies.ranked import ranking_of
+from crashcheck.interruption import KeepOn
 from crashcheck.stages.uncrashed import uncrashed
 from support.checked_worlds import World, put_flag_first, words
 from support.tracing import TraceBuilder
@@ -119,10 +123,15 @@ def test_rows_of_groups_after_the_budget_have_a_bound_and_no_picture_and_are_cou
 
 def test_ranking_ends_with_the_budget_and_leaves_out_what_only_orders_at_a_share_of_it(tmp_path: Path) -> None:
     world = world_of(tmp_path / "world")
-    measured: list[object] = []
-    options = Ranked(deviance=lambda found: measured.append(found) or {})
+    inferred: list[Behaviours] = []
+
+    def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
+        inferred.append(found)
+        return Inferred((), (), "")
+
+    options = Ranked(infer=infer)
     ranking = ranking_of(options, world.space, over)
-    assert not measured
+    assert not inferred
     assert ranking.groups
     assert "likely invariants" in ranking.evidence.note
     with pytest.raises(OutOfTime):

@@ -27,8 +27,8 @@ from support.scripts import KEY, A, B, Inferred, Script, evidence, space_of
 @pytest.fixture(autouse=True)
 def short_traces_are_long() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranked_module, "_LONG", 1)
-        patch.setattr(ranked_module, "_EVENTS_A_STATE", 1)
+        patch.setattr(ranked_module, "LONG_RUN", 1)
+        patch.setattr(ranked_module, "EVENTS_A_STATE", 1)
         yield
 
 
@@ -120,7 +120,7 @@ def test_early_states_are_few_where_the_budget_counts_states() -> None:
 
 
 def test_a_short_trace_has_no_early_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranked_module, "_LONG", 1000)
+    monkeypatch.setattr(ranked_module, "LONG_RUN", 1000)
     space: StateSpace = space_of(two_operations(tmp_path))
     assert "early" not in {choice.family for choice in Ranked(early=3).plan(space).choices()}
 
@@ -129,8 +129,8 @@ def test_a_short_trace_has_no_early_states(tmp_path: Path, monkeypatch: pytest.M
 def test_a_short_trace_of_a_program_with_many_sites_has_early_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: int
 ) -> None:
-    monkeypatch.setattr(ranked_module, "_LONG", 900)
-    monkeypatch.setattr(ranked_module, "_EVENTS_A_STATE", 300)
+    monkeypatch.setattr(ranked_module, "LONG_RUN", 900)
+    monkeypatch.setattr(ranked_module, "EVENTS_A_STATE", 300)
     script = two_operations(tmp_path)
     script.trace.unit(KEY + 1, sites, "/bin/library.so")
     choices = Ranked(early=100).plan(space_of(script)).choices()

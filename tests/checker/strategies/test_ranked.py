@@ -18,8 +18,8 @@ from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
+from crashcheck.checker.strategies.numbers import WEIGHTS
 from crashcheck.checker.strategies.plan import Infer, select_states
-from crashcheck.checker.strategies.ranked import WEIGHTS
 from crashcheck.checker.strategies.violations import states_of
 from crashcheck.interruption import KeepOn
 from support.random_runs import SETTINGS, Step, runs, script_of
@@ -87,7 +87,7 @@ def test_when_no_further_point_is_decided_the_other_states_follow_in_ranked_orde
             return list(Ranked(script.facts, infer=evidence()).plan(space, decided=Settled(points)).choices())
 
         assert given_with(set()) == ranked
-        patch.setattr(ranked_module, "_MOST_DECIDED", most)
+        patch.setattr(ranked_module, "MOST_DECIDED", most)
         states = [choice.state for choice in given_with(points)]
         assert len(set(states)) == len(states)
         assert set(states) == {choice.state for choice in ranked if choice.state.point not in points}
@@ -97,7 +97,7 @@ def test_when_no_further_point_is_decided_the_other_states_follow_in_ranked_orde
 @given(steps=runs(), most=st.integers(0, 30))
 def test_beyond_what_is_remembered_the_exhaustive_search_continues_alone(steps: list[Step], most: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranked_module, "MOST", most)
+        patch.setattr(ranked_module, "REMEMBERED", most)
         space, choices = choices_of(script_of(Path(folder), steps))
         assert Counter(choice.state for choice in choices) == Counter(select_states(space, strategy("exhaustive")))
 
