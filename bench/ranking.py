@@ -58,13 +58,13 @@ def main() -> int:
 
 def _runs(program: str, operations: int, repetitions: int) -> list[dict[str, Any]]:
     """What ranking a run of a structure's build without a bug took, each in a process of its own."""
-    from bench.recall import _prepared, planted
+    from bench.recall import planted, prepared
     from crashcheck.stages.recording import build, record_workload, workload_in
 
     os.environ["BUG"] = "0"
     fixed = next(bug for bug in planted() if bug.program == program and not bug.number)
     with scratch(1500) as folder:
-        config = _prepared(fixed, folder, operations)
+        config = prepared(fixed, folder, operations)
         work = folder / "work"
         work.mkdir()
         build(config, work)

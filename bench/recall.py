@@ -131,7 +131,7 @@ def planted() -> Iterator[Bug]:
             yield Bug(name, bug["number"], bug["kind"], bug["what"], bug["function"], *bounds)
 
 
-def _prepared(bug: Bug, folder: Path, operations: int) -> Config:
+def prepared(bug: Bug, folder: Path, operations: int) -> Config:
     """A copy of the structures with one built in it, and its configuration; each bug has folders of its own."""
     structures = folder / "structures"
     shutil.copytree(STRUCTURES, structures, ignore=shutil.ignore_patterns(".crashcheck", "driver"))
@@ -188,7 +188,7 @@ def ready(
     bug: Bug, folder: Path, operations: int, kind: type[Remembering] = Remembering
 ) -> Iterator[tuple[Config, RecordedRun, Remembering]]:
     """A build with a bug, recorded, and workers that are ready to check its crash states; below `folder`."""
-    config = _prepared(bug, folder, operations)
+    config = prepared(bug, folder, operations)
     os.environ["BUG"] = str(bug.number)
     work = folder / "work"
     work.mkdir()
@@ -234,7 +234,7 @@ def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:
     for bug in fixed:
         with scratch(512) as folder:
             os.environ["BUG"] = "0"
-            config = override(_prepared(bug, folder, args.operations), budget=f"{args.seconds}s")
+            config = override(prepared(bug, folder, args.operations), budget=f"{args.seconds}s")
             done = mutation_campaign.mutate(config)
             for result in done.results:
                 place = result.location

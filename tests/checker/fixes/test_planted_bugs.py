@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.recall import Bug, _prepared, planted
+from bench.recall import Bug, prepared, planted
 
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.results import Finding, RunResult
@@ -95,7 +95,7 @@ def test_each_suggestion_for_a_planted_bug_fixes_it_and_brings_no_other(
     for operations, states in EXTENTS:
         extent = tmp_path / str(operations)
         extent.mkdir()
-        folder = _prepared(bug, extent, operations).folder
+        folder = prepared(bug, extent, operations).folder
         program = Program(folder, {**environment, "BUG": str(bug.number)})
         extent_of_search = ("--states", str(states), "--no-explore")
         found = program.run(*extent_of_search)
