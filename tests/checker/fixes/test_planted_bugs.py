@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.recall import Bug, prepared, planted
+from bench.recall import Bug, planted, prepared
 
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.results import Finding, RunResult
