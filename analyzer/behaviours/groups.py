@@ -9,8 +9,8 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows, sort_rows
 from crashcheck.analyzer.behaviours.behaviour import Behaviour, Behaviours
-from crashcheck.analyzer.behaviours.represents import BehaviourOrder, group_represented
 from crashcheck.analyzer.behaviours.numbers import WIDE
+from crashcheck.analyzer.behaviours.represents import BehaviourOrder, group_represented
 from crashcheck.analyzer.behaviours.sites import StaticSite
 from crashcheck.analyzer.persistence.pieces import Ints
 

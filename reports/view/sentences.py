@@ -40,8 +40,8 @@ KIND_SENTENCE = {
     FindingKind.UNPERSISTED: "A flush, fence or sync is missing: the operation was acknowledged before its update was "
     "durable, so a crash can lose it.",
     FindingKind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
-    FindingKind.REOPEN: "Without any crash, closing the files and opening them again loses or damages what an operation "
-    "left.",
+    FindingKind.REOPEN: "Without any crash, closing the files and opening them again loses or damages what an "
+    "operation left.",
 }
 _HEADLINE_CHARS = 400
 _EARLIER_MAX = 20
