@@ -209,9 +209,10 @@ def counts(finding: Finding) -> bool:
 
 
 def checked_nothing(result: RunResult) -> bool:
-    """Whether there were crash states to check, and the search ended without a verdict on any of them."""
+    """Whether there were, or may have been, crash states to check, and the search decided none of them."""
     states = result.states
-    return bool(states.feasible) and not any((states.executed, states.pruned, states.explored, states.reused))
+    there = states.feasible or not states.feasible_exact
+    return bool(there) and not any((states.executed, states.pruned, states.explored, states.reused))
 
 
 def barely_searched(result: RunResult) -> bool:

@@ -290,7 +290,7 @@ class Search:
         return self._count.feasible()
 
     def _before_the_report(self, stop: StopReason) -> KeepOn:
-        """Raises OutOfTime when what a result says besides the findings must be cut short."""
+        """Raises OutOfTime when what a result holds besides the findings must be cut short."""
         return for_seconds(_COUNT_AT_END_S) if stop is StopReason.INTERRUPTED else within(self._meter.reporting_left)
 
     def _warnings(self) -> Iterator[str]:

@@ -484,3 +484,9 @@ def test_states_that_were_decided_in_any_way_count_as_checked() -> None:
     assert checked_nothing(run(states=nothing))
     for decided in ("executed", "pruned", "explored", "reused"):
         assert not checked_nothing(run(states=replace(nothing, **{decided: 1})))
+
+
+def test_a_search_that_could_not_count_its_states_may_have_had_some() -> None:
+    none = replace(ALL, feasible=0, executed=0, pruned=0, skipped=0, failing=0)
+    assert not checked_nothing(run(states=replace(none, feasible_exact=True)))
+    assert undecided(run(states=replace(none, feasible_exact=False)))
