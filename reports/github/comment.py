@@ -14,7 +14,7 @@ from crashcheck.reports.formats import markdown, markup
 from crashcheck.reports.formats.failure import Failure
 from crashcheck.reports.github.annotations import Name, Remark
 from crashcheck.reports.github.event import Event
-from crashcheck.reports.github.sections import Section
+from crashcheck.reports.github.sections import FINDINGS_MAX, MESSAGE_CHARS, Section
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import RunView
@@ -141,11 +141,12 @@ def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:
     )
 
 
-def section(job: Job, event: Event, ranked: tuple[int, str], details: str) -> Section:
+def section(job: Job, event: Event, ranked: tuple[int, str], details: str, findings: Sequence[Finding] = ()) -> Section:
     """What a job has in the one comment: its verdict, which is also the first line of its summary, and the rest."""
     rank, verdict = ranked
     label = ", ".join(filter(None, (job.name, job.config, job.model)))
-    return Section(job_key(job), line(label, 200), event.run, event.sha, rank, verdict, details)
+    named = tuple((one.id, line(one.message, MESSAGE_CHARS)) for one in findings if policy.counts(one))[:FINDINGS_MAX]
+    return Section(job_key(job), line(label, 200), event.run, event.sha, rank, verdict, details, named)
 
 
 def details(view: RunView, link: markdown.Link, where: str, clean: bool) -> str:

@@ -16,6 +16,8 @@ SECTIONS_MAX = 50  # of a comment; an artifact of a fork may hold any number of 
 BODY_MAX = 65_000  # GitHub: 65,536 characters
 NOTE_CHARS = 200  # of the sentence about details that are left out
 VERDICT_CHARS = 600
+SHARED_MAX = 10  # findings of several jobs
+FINDINGS_MAX, MESSAGE_CHARS = 10, 160  # of a section; of none where the comment would not hold every job
 MANY, SHORT_CHARS = 10, 120  # from so many jobs on, their names and verdicts are cut
 
 # How a section is ranked: what a reader must see goes first.
@@ -35,6 +37,7 @@ class Section:
     rank: int
     verdict: str
     details: str = ""
+    findings: tuple[tuple[str, str], ...] = ()  # those that count, most severe first: id and message
 
     def newer_than(self, other: Section) -> bool:
         return self.run != (0, 0) and self.run > other.run
@@ -57,7 +60,8 @@ def read(body: str) -> tuple[Section, ...]:
             known = json.loads(head[1])
             count = known.pop("rows")
             details = "\n".join(rows[at : at + count])
-            found.append(Section(**{**known, "run": tuple(known["run"]), "details": details}))
+            findings = tuple((str(id_), str(message)) for id_, message in known.pop("findings", ()))
+            found.append(Section(**{**known, "run": tuple(known["run"]), "details": details, "findings": findings}))
         except (ValueError, KeyError, TypeError):  # of a later version
             continue
         at += count
@@ -81,9 +85,12 @@ def render(sections: Sequence[Section]) -> str:
     shown = list(sections[:SECTIONS_MAX])
     if len(sections) > MANY:
         shown = [replace(one, verdict=line(one.verdict, SHORT_CHARS), job=line(one.job, SHORT_CHARS)) for one in shown]
-    while len(_bare(shown, len(sections))) > BODY_MAX - NOTE_CHARS and len(shown) > 1:
+    room = BODY_MAX - NOTE_CHARS
+    if len(_bare(shown, len(sections))) > room:
+        shown = [replace(one, findings=()) for one in shown]
+    while len(_bare(shown, len(sections))) > room and len(shown) > 1:
         shown.pop()
-    left = BODY_MAX - NOTE_CHARS - len(_bare(shown, len(sections)))
+    left = room - len(_bare(shown, len(sections)))
     parts, cut = [_head(shown, len(sections))], 0
     for section in shown:
         short, whole = _section(replace(section, details="")), _section(section, len(sections) > 1)
@@ -106,7 +113,8 @@ def _bare(shown: Sequence[Section], count: int) -> str:
 def _head(shown: Sequence[Section], count: int) -> str:
     first = shown[0]
     title = f"### crashcheck: {_verdict(first, first.job if count > 1 else '')}"
-    return "\n".join((HEAD, title, "", *(_table(shown, first.commit, count - len(shown)) if count > 1 else ())))
+    several = (*_table(shown, first.commit, count - len(shown)), *_shared(shown, first.commit)) if count > 1 else ()
+    return "\n".join((HEAD, title, "", *several))
 
 
 def _verdict(section: Section, job: str = "") -> str:
@@ -122,6 +130,24 @@ def _table(sections: Sequence[Section], commit: str, left_out: int) -> list[str]
             f"| {markup.inline(one.job, 120)} | {markup.prose_cell(line(one.verdict, 300))} | {one.commit[:7]}{since} |"
         )
     return [*rows, "", *([f"{left_out} more jobs are not shown.", ""] if left_out else [])]
+
+
+def _shared(sections: Sequence[Section], commit: str) -> list[str]:
+    """A line for each bug that several workloads show, as one in an allocator: in how many of them, and in which."""
+    current = [one for one in sections if one.commit == commit]
+    jobs: dict[str, list[str]] = {}
+    messages = {id_: message for one in reversed(current) for id_, message in one.findings}
+    for one in current:
+        for id_ in dict(one.findings):
+            jobs.setdefault(id_, []).append(line(one.job, SHORT_CHARS))
+    rows = [
+        f"- {markup.prose(messages[id_])}: in {len(names)} of {len(current)} jobs "
+        f"({markup.inline(', '.join(names), NOTE_CHARS)})"
+        for id_, names in jobs.items()
+        if len(names) > 1
+    ]
+    more = [f"- and {len(rows) - SHARED_MAX} more"] if len(rows) > SHARED_MAX else []
+    return ["One finding that several jobs have:", "", *rows[:SHARED_MAX], *more, ""] if rows else []
 
 
 def _section(section: Section, folded: bool = False) -> str:

@@ -210,7 +210,7 @@ class _Publication:
         assert self.number is not None
         clean = self.ranked[0] == sections.PASSES
         details = comment.details(self.view, self.link, self.where(), clean)
-        section = comment.section(self.job, event, self.ranked, details)
+        section = comment.section(self.job, event, self.ranked, details, self.result.findings)
         return client.comment(self.number, [section], not clean)
 
     def _check_run(self, client: Client, event: Event) -> Done:

@@ -366,7 +366,10 @@ def test_the_details_of_a_job_cannot_imitate_another_jobs(github: FakeGitHub, cl
 
 def test_many_jobs_fit_and_the_failing_ones_stay() -> None:
     words = "`a` can survive " + "x" * 500
-    jobs = [sections.Section(f"{n:012}", f"job {n}", (1, 1), HEAD, n % 4, words, "y" * 30_000) for n in range(200)]
+    some = tuple((f"{n:012}", "x" * 160) for n in range(10))
+    jobs = [
+        sections.Section(f"{n:012}", f"job {n}", (1, 1), HEAD, n % 4, words, "y" * 30_000, some) for n in range(200)
+    ]
     body = sections.render(sections.merged((), jobs))
     read = sections.read(body)
     assert len(body) < 65_536
@@ -375,6 +378,21 @@ def test_many_jobs_fit_and_the_failing_ones_stay() -> None:
     assert "150 more jobs are not shown." in body
     assert "**The details of 49 jobs are left out here**" in body
     assert body.split("\n")[1].startswith("### crashcheck: ")
+
+
+def test_a_bug_that_several_workloads_show_is_one_line_with_their_number() -> None:
+    """One of an allocator, say: each program that uses it has the finding."""
+    bug, own = ("a1b2c3", "`chunk.size` can survive *without* `chunk`"), ("d4e5f6", "`entry` is lost")
+
+    def job(name: str, commit: str, *findings: tuple[str, str]) -> sections.Section:
+        return sections.Section(name, name, (int(commit == HEAD), 1), commit, sections.FAILS, "Fails: x", "d", findings)
+
+    jobs = [job("btree", HEAD, bug, own), job("hash", HEAD, bug), job("list", HEAD), job("old", "b" * 40, own)]
+    body = sections.render(sections.merged((), jobs))
+    shared = [row for row in body.split("\n") if "jobs (" in row]
+    assert shared == [r"- `chunk.size` can survive \*without\* `chunk`: in 2 of 3 jobs (btree, hash)"]
+    assert sections.render(sections.merged(sections.read(body), [job("list", HEAD)])) == body
+    assert "2 of 2 jobs" not in sections.render(sections.merged(sections.read(body), [job("hash", HEAD, own)]))
 
 
 def test_a_job_of_an_older_commit_is_marked_and_decides_no_first_line() -> None:
