@@ -42,8 +42,11 @@ def shapes(draw: Any, most: int = 5) -> BehaviourOrder:
     return shape(*updates)
 
 
-def states(of: BehaviourOrder) -> Iterator[State]:
-    """Every crash state by the definition: a downward-closed set of what was issued, with all that is durable."""
+def states(of: BehaviourOrder, *, unissued: bool = False) -> Iterator[State]:
+    """Every crash state by the definition: a downward-closed set of what was issued, with all that is durable.
+
+    `unissued`: what was not issued yet counts as lost, as an image does not differ by that.
+    """
     order = of.precedes(np.arange(len(of)))
     for crash in range(TOLD + 3):
         issued = [at for at in range(len(of)) if int(of.issued[at]) < crash]
@@ -54,8 +57,9 @@ def states(of: BehaviourOrder) -> Iterator[State]:
                 continue
             if any(order[before, after] for before in lost for after in kept):
                 continue
+            missing = lost | set(range(len(of))) - set(issued) if unissued else lost
             yield (
-                Counter(int(of.site[at]) for at in lost),
+                Counter(int(of.site[at]) for at in missing),
                 Counter(int(of.site[at]) for at in kept),
                 crash > TOLD,
             )
@@ -78,7 +82,7 @@ def test_each_state_in_which_something_is_lost_has_a_counterpart_at_the_represen
         patch.setattr(module, "MATCHED", matched)
         represents = one.represents(other)
     if represents:
-        counterparts = list(states(one))
+        counterparts = list(states(one, unissued=True))
         for state in states(other):
             assert not state[0] or has_counterpart(state, counterparts)
 

@@ -34,8 +34,10 @@ def run(folder: Path, twin: str, strategy: str) -> RunResult:
     return result
 
 
-def culprits(result: RunResult) -> list[tuple[str, str, str]]:
-    return sorted((finding.kind, place(finding.location), place(finding.other)) for finding in result.findings)
+def culprits(result: RunResult) -> list[tuple[str, ...]]:
+    return sorted(
+        (finding.kind, place(finding.location), *map(place, finding.evidence.blamed)) for finding in result.findings
+    )
 
 
 def place(location: Location | None) -> str:

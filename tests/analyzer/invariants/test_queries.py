@@ -133,7 +133,7 @@ def test_the_size_of_a_batch_changes_no_pair(tmp_path: Path, monkeypatch: pytest
     updates = updates_of(script, "px86")
     fields = range(updates.fields)
     asked = np.array([(f, w, shared) for f in fields for w in fields for shared in (0, 1)]).T
-    monkeypatch.setattr("crashcheck.analyzer.invariants.pairs._MOST", chance.choice((1, 3, 256)))
+    monkeypatch.setattr("crashcheck.analyzer.invariants.pairs.SITE_PAIRS", chance.choice((1, 3, 256)))
 
     def all_pairs() -> list[tuple[int, list[int], list[int], int, int]]:
         made = [

@@ -50,7 +50,7 @@ def by_definition(one: list[Member], other: list[Member], most: int) -> set[tupl
 def test_accesses_are_related_as_defined(accesses: list[list[Member]], most: int) -> None:
     keys = keys_of(accesses)
     one, other = (each.reshape(-1) for each in np.indices((len(accesses), len(accesses))))
-    with patch("crashcheck.analyzer.invariants.rules._PAIRS", most):
+    with patch("crashcheck.analyzer.invariants.rules.COPY_PAIRS", most):
         place, left, right, shared = related_fields(keys, one, other)
     found = [
         (

@@ -55,7 +55,7 @@ def test_each_call_on_names_is_one_value(tmp_path: Path) -> None:
     t.remove("s")
     found = list(calls.name_events(t.trace()))
     assert [type(event).__name__ for event in found] == [
-        *("Create", "Link", "Rename", "Exchange", "MakeFolder", "RemoveFolder", "Symlink", "Unlink"),
+        *("Create", "Link", "Rename", "RenameExchange", "MakeFolder", "RemoveFolder", "Symlink", "Unlink"),
     ]
     first = found[0].event
     assert found[:4] == [

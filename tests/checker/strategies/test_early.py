@@ -88,10 +88,12 @@ def test_the_order_does_not_depend_on_how_long_ranking_takes(tmp_path: Path) -> 
 
 
 def test_a_search_that_ends_before_its_groups_are_ranked_says_so_and_stops_ranking(tmp_path: Path) -> None:
-    script, gate, ended = two_operations(tmp_path), threading.Event(), threading.Event()
+    script, gate = two_operations(tmp_path), threading.Event()
+    begun, ended = threading.Event(), threading.Event()
     waiting = waiting_for(gate)
 
     def infer(found: Behaviours, facts: Facts | None, /, *, keep_on: KeepOn) -> Inferred:
+        begun.set()
         try:
             return waiting(found, facts, keep_on=keep_on)  # type: ignore[return-value]
         finally:
@@ -100,6 +102,7 @@ def test_a_search_that_ends_before_its_groups_are_ranked_says_so_and_stops_ranki
     plan = Ranked(script.facts, infer=infer, early=3).plan(space_of(script))
     choices = plan.choices()
     assert [next(choices).family for _ in range(2)] == ["early"] * 2
+    assert begun.wait(60)
     choices.close()  # type: ignore[attr-defined]
     assert ended.wait(60)
     assert [note.partition(":")[0] for note in plan.notes] == ["the search ended before the groups were ranked"]

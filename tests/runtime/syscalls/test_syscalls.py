@@ -94,7 +94,7 @@ def test_names_are_followed_whatever_they_are(part: Part) -> None:
         ("Link", "b"),
         ("Symlink", "s"),
         ("Rename", "d"),
-        ("Exchange", "a"),
+        ("RenameExchange", "a"),
         ("Unlink", "b"),
         ("Create", "fifo"),
     ]
