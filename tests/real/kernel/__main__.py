@@ -1,6 +1,7 @@
 """`make validate-ext4`: boots Debian's kernel in QEMU and compares the models of ext4 with what real crashes leave.
 
-Ends with 1 if a state was reached that a model forbids. VALIDATE_ARGS="--write" writes docs/compared-with-a-kernel.md.
+Ends with 1 if a state was reached that a model forbids. VALIDATE_ARGS="--write" writes the last section of
+docs/file-systems.md.
 """
 
 from __future__ import annotations
@@ -26,34 +27,31 @@ from kernel.comparison import (
     kept_by,
 )
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "compared-with-a-kernel.md"
-_ABOUT = """# Compared with a real kernel
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "file-systems.md"
+_HEADING = "## Compared with a real kernel\n"
+_ABOUT = """
+`make validate-ext4` compares the ext4 models with Debian's kernel in QEMU, without root. It prints each state, fails if
+the kernel leaves one that a model forbids, and writes this section with `VALIDATE_ARGS=--write`.
 
-This page shows how many crash states of each litmus test a real ext4 left, how many the models allow, and why they
-allow the others. `make validate-ext4` prints each state, and writes this page with `VALIDATE_ARGS=--write`.
-
-1. Debian's kernel runs in QEMU, without root. Each litmus test of `tests/support/litmus/file_systems.py` is run under
-   many schedules: between its calls, chosen pages are written back, the journal is committed by an fsync of another
-   file, or another process commits it all the time.
-2. QEMU logs the disk's writes. At each flush the log is cut: any subset of the blocks written since the flush before
-   may have survived (at most 256 subsets per cut).
-3. The journal is replayed, and the folder is read. A state that the model forbids fails the command. A state that was
-   not seen forbids nothing.
+1. Each litmus test of `tests/support/litmus/file_systems.py` is run under many schedules: between calls, chosen pages
+   are written back, and the journal is committed by an fsync of another file, or all the time by another process.
+2. QEMU logs the disk's writes. At each flush any subset of the blocks written since the flush before may have survived
+   (at most 256 subsets are tried).
+3. The journal is replayed, and the folder is read. A state that was not seen forbids nothing.
 """
 # Why a model allows a state that no run showed (`kept_by`), with the rules of docs/file-systems.md.
 _SOURCES = {
     SEEN_ELSEWHERE: "the same method on kernels 6.12 and 6.18, or with more schedules; the litmus test lists it",
-    ZEROS: "a size may persist before the data, whose blocks are unwritten extents until then "
-    "(`ext4_convert_unwritten_extents`, fs/ext4/extents.c), or holes (rules 2, 3)",
-    BLOCK_BOUNDARY: "write-back maps a range in parts, and sets the size for each (`mpage_map_and_submit_extent`, "
+    ZEROS: "until the data persist, blocks are unwritten extents (`ext4_convert_unwritten_extents`, fs/ext4/extents.c) "
+    "or holes (rules 2, 3)",
+    BLOCK_BOUNDARY: "write-back sets the size for each part of a range (`mpage_map_and_submit_extent`, "
     "fs/ext4/inode.c; rule 2)",
-    LATE_SIZE: "blocks are allocated when pages are written back, at any time after the write (delayed allocation, "
-    "fs/ext4/inode.c; rule 2)",
+    LATE_SIZE: "delayed allocation: blocks are allocated when pages are written back (fs/ext4/inode.c; rule 2)",
     OLD_BYTES: "Documentation/admin-guide/ext4.rst on `data=writeback` (rule 8)",
-    IN_PART: "punching and zeroing free one extent after the other, each in a transaction that may be the last "
-    "(`ext4_ext_remove_space`, fs/ext4/extents.c); here the file has one extent (rule 1)",
-    TWO_STEPS: "the size is set in one transaction (`ext4_setattr`), and the block that it ends in is zeroed in that "
-    "or the next one (`ext4_truncate`, fs/ext4/inode.c; rule 1)",
+    IN_PART: "extents are freed one by one, each in a transaction of its own (`ext4_ext_remove_space`, "
+    "fs/ext4/extents.c); here the file has one (rule 1)",
+    TWO_STEPS: "the size is set in one transaction (`ext4_setattr`), its last block is zeroed in that or the next "
+    "(`ext4_truncate`, fs/ext4/inode.c; rule 1)",
 }
 
 
@@ -62,7 +60,7 @@ def main() -> int:
     parser.add_argument("--model", action="append", choices=sorted(MOUNTS), help="compare only this model")
     parser.add_argument("--schedules", type=int, default=20, help="of each litmus test (default: 20)")
     parser.add_argument("--seed", type=int, default=1, help="of the schedules and the cuts (default: 1)")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the last section of {PAGE.name}")
     args = parser.parse_args()
     if args.write and args.model:
         parser.error("--write needs all models")
@@ -79,12 +77,13 @@ def main() -> int:
     return 1 if forbidden else 0
 
 
-def write(done: Sequence[Comparison]) -> None:
-    """Write the page."""
-    PAGE.write_text("\n".join(page(done)) + "\n", encoding="utf-8")
+def write(done: Sequence[Comparison], page: Path = PAGE) -> None:
+    """Write the last section of a page again."""
+    before, heading, _ = page.read_text(encoding="utf-8").partition(_HEADING)
+    page.write_text(before + heading + "\n".join(section(done)) + "\n", encoding="utf-8")
 
 
-def page(done: Sequence[Comparison]) -> Iterator[str]:
+def section(done: Sequence[Comparison]) -> Iterator[str]:
     """What was compared, how many states of each litmus test were seen, and why the others are allowed."""
     yield _ABOUT
     yield "| model | kernel | mounted with | schedules | crash images | forbidden states |"
@@ -95,14 +94,12 @@ def page(done: Sequence[Comparison]) -> Iterator[str]:
         runs = one.schedules * len(one.programs)
         yield f"| `{one.model}` | {one.kernel} | {mount} | {runs} | {images:,} | {forbidden} |"
     models = [f"`{one.model}`" for one in done]
-    yield "\nStates that were seen, of those that the model allows:\n"
-    yield f"| litmus test | rule | {' | '.join(models)} |"
-    yield f"| --- | --- |{' --- |' * len(done)}"
-    for programs in zip(*(one.programs for one in done), strict=True):
-        litmus = programs[0].litmus
-        counts = [f"{len(one.allowed) - len(one.unseen)} of {len(one.allowed)}" for one in programs]
-        yield f"| {litmus.name} | {litmus.rule} | {' | '.join(counts)} |"
-    yield "\nStates that were not seen, and why the model allows them ([rules](file-systems.md#what-may-survive)):\n"
+    yield f"\nLitmus tests, and how many of the allowed states were seen under {', '.join(models)}:\n"
+    yield "| rule | litmus tests |"
+    yield "| --- | --- |"
+    for rule, counts in sorted(_seen(done).items(), key=lambda each: int(each[0])):
+        yield f"| {rule} | {', '.join(counts)} |"
+    yield "\nStates that were not seen, and why the model allows them:\n"
     yield f"| reason | {' | '.join(models)} | source |"
     yield f"| --- |{' --- |' * len(done)} --- |"
     reasons = [
@@ -110,14 +107,23 @@ def page(done: Sequence[Comparison]) -> Iterator[str]:
         for one in done
     ]
     for reason in dict.fromkeys([*_SOURCES, *(reason for of in reasons for reason in of)]):
-        counts = [str(of[reason]) for of in reasons]
-        yield f"| {reason} | {' | '.join(counts)} | {_SOURCES.get(reason, 'docs/file-systems.md')} |"
+        numbers = [str(of[reason]) for of in reasons]
+        yield f"| {reason} | {' | '.join(numbers)} | {_SOURCES.get(reason, 'the rule')} |"
     yield "\nStates that a model lacks, although the kernel leaves them (crashes that are missed):\n"
-    yield "| model | litmus test | state | seen here |"
-    yield "| --- | --- | --- | --- |"
     for each in (program for one in done for program in one.programs):
         for state in each.missing:
-            yield f"| `{each.model}` | {each.litmus.name} | `{state}` | {'yes' if each.seen[state] else 'no'} |"
+            seen = "seen" if each.seen[state] else "not seen here"
+            yield f"* `{each.model}`, {each.litmus.name}: `{state}`, {seen}"
+
+
+def _seen(done: Sequence[Comparison]) -> dict[str, list[str]]:
+    """By rule, each litmus test with the states that were seen of those that each model allows."""
+    by_rule: dict[str, list[str]] = {}
+    for programs in zip(*(one.programs for one in done), strict=True):
+        counts = [f"{len(one.allowed) - len(one.unseen)}/{len(one.allowed)}" for one in programs]
+        litmus = programs[0].litmus
+        by_rule.setdefault(litmus.rule, []).append(f"`{litmus.name}` {' '.join(counts)}")
+    return by_rule
 
 
 def states(one: Comparison) -> Iterator[str]:
