@@ -1,6 +1,6 @@
 """Redundant flushes, fences and syncs: they made nothing durable. Counted by site, exact under the model.
 
-None is a bug: each costs time and could be removed. docs/performance-notes.md explains each kind, and why memory
+None is a bug: each costs time and could be removed. docs/reports.md explains each kind, and why memory
 that is allocated and never reachable after a crash is not among them.
 """
 

@@ -187,7 +187,7 @@ def recorded_twice(facts: ProgramFacts, trace: Trace) -> tuple[str, ...]:
     loaded = {unit.module_path for unit in trace.units if set(_functions(facts, unit.key)) >= _PMEM_API}
     return tuple(
         f"{path} is libpmem, compiled by crashcheck-cc: its stores, flushes and fences are recorded twice, in each "
-        "call and inside it. Use the prebuilt libpmem of your distribution (docs/pmdk.md)"
+        "call and inside it. Use the prebuilt libpmem of your distribution (docs/writing-a-check.md)"
         for path in sorted(loaded)
     )
 
