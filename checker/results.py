@@ -340,7 +340,7 @@ class StateCounts:
     flaky: Count
     uncertain: Count
     put_off: Count = 0  # of the skipped ones: similar to a hang, or where everything fails (docs/search.md)
-    explored: States = 0  # not executed, but decided by explored runs: they pass (docs/explored-runs.md)
+    explored: States = 0  # not executed, but decided by explored runs: they pass (docs/search.md)
     explored_runs: Count = 0  # ends of these
     not_explored: tuple[NotExplored, ...] = ()
     reused: States = 0  # not executed: decided in an earlier run, and nothing that it used has changed

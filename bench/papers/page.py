@@ -393,7 +393,8 @@ def _not_here() -> Iterator[str]:
         "* The programs of Pathfinder, Witcher, Jaaru and ALICE themselves. Their methods are implemented from the "
         "papers and run on our traces with one check, so that only the methods differ."
     )
-    yield "* RocksDB and WiredTiger, which Pathfinder's authors tested: [programs.md](programs.md) has other runs."
+    others = "[other programs](found.md#programs-that-were-tried)"
+    yield f"* RocksDB and WiredTiger, which Pathfinder's authors tested: {others} has other runs."
 
 
 # -- figures and Markdown

@@ -1,4 +1,4 @@
-"""What everyday programs can lose, by `crashcheck try`: the table of docs/programs.md."""
+"""What everyday programs can lose, by `crashcheck try`: the table of docs/found.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of other people under crashes of the file system, each with a check of its own (docs/programs.md)."""
+"""Stores of other people under crashes of the file system, each with a check of its own (docs/found.md)."""
 
 from __future__ import annotations
 

@@ -214,8 +214,9 @@ def section(rows: Sequence[Searched]) -> Iterator[str]:
     yield from table(header, shown)
     yield ""
     yield (
-        "Each store has a check that asks for all that it printed ([what was found](programs.md)); each search ran "
-        f"{STATES} states, or all that its strategy selects."
+        "Each store has a check that asks for all that it printed "
+        "([what was found](found.md#programs-recorded-by-their-system-calls)); "
+        f"each search ran {STATES} states, or all that its strategy selects."
     )
     yield ""
     yield from terms(

@@ -63,7 +63,7 @@ name = "px86"
                          # "random", "exhaustive" (every state, in another order), "bounded"
 # deviations = 2         # bounded: at most this many cache lines (or pages) that lost, or kept, updates
 # libraries = "last"     # ranked: groups that only code outside the repository updates; "equal": ranked as all others
-# explore = true         # decide whole crash points by few runs of the check (docs/explored-runs.md)
+# explore = true         # decide whole crash points by few runs of the check (docs/search.md)
 
 # [budget]
 # seconds = 300          # time for the search; the report lists what was not covered
