@@ -1,7 +1,7 @@
 """PMDK's example maps: crash states executed and decided after 30, 60 and 100 s, ranked beside pathfinder.
 
-The variable PMDK names PMDK's sources, whose libpmemobj is built as docs/writing-a-check.md shows. The check is built without
-crashcheck, against the libpmemobj of the system.
+The variable PMDK names PMDK's sources, whose libpmemobj is built as docs/writing-a-check.md shows. The check is
+built without crashcheck, against the libpmemobj of the system.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def measure(repetitions: int) -> dict[str, object]:
     named = os.environ.get(FOLDER, "")
     pmdk = Path(named).resolve()
     if not named or not (pmdk / "src" / "nondebug" / "libpmemobj.so").exists():
-        raise CannotMeasure(f"{FOLDER} names no folder of PMDK's sources with libpmemobj built (docs/writing-a-check.md).")
+        raise CannotMeasure(
+            f"{FOLDER} names no folder of PMDK's sources with libpmemobj built (docs/writing-a-check.md)."
+        )
     with scratch(512) as folder:
         _compile(pmdk, wrapper(), ("-DRECORDED", f"-I{CHECKOUT / 'runtime' / 'include'}"), folder / "workload")
         _compile(pmdk, clang(), (), folder / "check")

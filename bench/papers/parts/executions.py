@@ -121,9 +121,9 @@ def section(rows: Sequence[Executions]) -> Iterator[str]:
         executions="of the check, one for each choice of what its reads return after a crash, at each moment that has "
         "states of its own (Jaaru)",
         continued_as_one="the same, if executions that reach the same state of the process count once",
-        default_search="states that it ran (equal images once) and its [explored runs](search.md#explored-runs). It runs "
-        "the 64 most suspicious states, and stretches of few, one by one: it needs more runs than there are executions in "
-        f"{fewer} of these {len(rows)} runs of a program",
+        default_search="states that it ran (equal images once) and its [explored runs](search.md#explored-runs). It "
+        "runs the 64 most suspicious states, and stretches of few, one by one: it needs more runs than there are "
+        f"executions in {fewer} of these {len(rows)} runs of a program",
     )
     yield ""
     yield (
