@@ -103,7 +103,7 @@ class SnapshotOracle:
             for inode in set(history.inodes):
                 self._paths_history.setdefault(inode, []).append(path)
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
-        self._copies = SyncedCopies(self._content, self._versions, self._key)
+        self._copies = SyncedCopies(self._content, self._versions)
         self._recreated = Recreated(self._graph, self._content, self._versions, self._open, self._copies)
 
     @property

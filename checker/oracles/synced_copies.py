@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.oracles.versions import Versions
@@ -17,9 +15,8 @@ _REMEMBERED = 50_000  # answers
 class SyncedCopies:
     """Looks for what files lack in crash states, in other files that were synced before."""
 
-    def __init__(self, content: FolderContent, versions: Versions, key_of: Callable[[CrashState, int], bytes]) -> None:
-        """`key_of`: of what a file holds in a state."""
-        self._content, self._versions, self._key_of = content, versions, key_of
+    def __init__(self, content: FolderContent, versions: Versions) -> None:
+        self._content, self._versions = content, versions
         self._known: dict[tuple[bytes, ...], bool] = {}
 
     def logs(self, crash: int, paths: Paths, inode: int) -> list[int]:
@@ -32,7 +29,7 @@ class SyncedCopies:
         if not logs:
             return False
         there = inode in paths.values()
-        keys = [self._key_of(state, file) for file in (*([inode] if there else []), *logs)]
+        keys = [b"%d " % file + self._content.key(state, file) for file in (*([inode] if there else []), *logs)]
         asked = b"%d %d %d" % (inode if there else 0, *version), *keys
         known = self._known.get(asked)
         if known is None:
