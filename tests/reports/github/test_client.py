@@ -381,7 +381,7 @@ def test_many_jobs_fit_and_the_failing_ones_stay() -> None:
 
 
 def test_a_bug_that_several_workloads_show_is_one_line_with_their_number() -> None:
-    """One of an allocator, say: each program that uses it has the finding."""
+    """A bug of an allocator, for example: each program that uses it has the finding."""
     bug, own = ("a1b2c3", "`chunk.size` can survive *without* `chunk`"), ("d4e5f6", "`entry` is lost")
 
     def job(name: str, commit: str, *findings: tuple[str, str]) -> sections.Section:
