@@ -17,7 +17,7 @@ BODY_MAX = 65_000  # GitHub: 65,536 characters
 NOTE_CHARS = 200  # of the sentence about details that are left out
 VERDICT_CHARS = 600
 SHARED_MAX = 10  # findings of several jobs
-FINDINGS_MAX, MESSAGE_CHARS = 10, 160  # of a section; of none where the comment would not hold every job
+FINDINGS_MAX, MESSAGE_CHARS = 10, 160  # of a section; none where the comment would not hold all details
 MANY, SHORT_CHARS = 10, 120  # from so many jobs on, their names and verdicts are cut
 
 # How a section is ranked: what a reader must see goes first.
@@ -85,15 +85,19 @@ def render(sections: Sequence[Section]) -> str:
     shown = list(sections[:SECTIONS_MAX])
     if len(sections) > MANY:
         shown = [replace(one, verdict=line(one.verdict, SHORT_CHARS), job=line(one.job, SHORT_CHARS)) for one in shown]
-    room = BODY_MAX - NOTE_CHARS
-    if len(_bare(shown, len(sections))) > room:
-        shown = [replace(one, findings=()) for one in shown]
-    while len(_bare(shown, len(sections))) > room and len(shown) > 1:
-        shown.pop()
-    left = room - len(_bare(shown, len(sections)))
-    parts, cut = [_head(shown, len(sections))], 0
+    body, whole = _fitted(shown, len(sections))
+    return body if whole else _fitted([replace(one, findings=()) for one in shown], len(sections))[0]
+
+
+def _fitted(shown: list[Section], count: int) -> tuple[str, bool]:
+    """The body with as much of these sections as a comment takes, and whether that is all. `count`: of all sections."""
+    room, there = BODY_MAX - NOTE_CHARS, len(shown)
+    while len(_bare(shown, count)) > room and len(shown) > 1:
+        shown = shown[:-1]
+    left = room - len(_bare(shown, count))
+    parts, cut = [_head(shown, count)], 0
     for section in shown:
-        short, whole = _section(replace(section, details="")), _section(section, len(sections) > 1)
+        short, whole = _section(replace(section, details="")), _section(section, count > 1)
         if len(whole) - len(short) > left:
             parts.append(short)
             cut += 1
@@ -103,7 +107,7 @@ def render(sections: Sequence[Section]) -> str:
     if cut:
         jobs = "1 job" if cut == 1 else f"{cut} jobs"
         parts.append(f"**The details of {jobs} are left out here**: a comment takes no more. See the HTML reports.")
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts) + "\n", not cut and len(shown) == there
 
 
 def _bare(shown: Sequence[Section], count: int) -> str:
