@@ -157,7 +157,8 @@ def _shared(sections: Sequence[Section], commit: str) -> list[str]:
 def _section(section: Section, folded: bool = False) -> str:
     rows = section.details.split("\n") if section.details else []
     known = {name: value for name, value in asdict(section).items() if name != "details"}
-    text = json.dumps({**known, "rows": len(rows)}, sort_keys=True).replace("<", "\\u003c").replace(">", "\\u003e")
+    text = json.dumps({**known, "rows": len(rows)}, sort_keys=True)
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("@", "\\u0040")  # they end and mention nothing
     head = f"<!-- job {text} -->"
     if not rows:
         return head
