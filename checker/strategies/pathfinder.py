@@ -11,7 +11,7 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Planned
+from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Planned, named
 from crashcheck.checker.strategies.representative import Representative
 
 Family = Callable[[Representative], Iterator[tuple[str, CrashState]]]
@@ -59,9 +59,9 @@ class PathfinderPlan:
             choice = Choice(state, 0, name)
             if chosen.new(choice, None):
                 yield choice
-        yield from self._family(chosen, lambda one: _named("pairs", one.pairs()))
-        yield from self._family(chosen, lambda one: _named("carry", _left_over(one)))
-        yield from self._family(chosen, lambda one: _named("all sets", one.ideals()), last=True)
+        yield from self._family(chosen, lambda one: named("pairs", one.pairs()))
+        yield from self._family(chosen, lambda one: named("carry", _left_over(one)))
+        yield from self._family(chosen, lambda one: named("all sets", one.ideals()), last=True)
 
     def _family(self, chosen: Chosen, states: Family, *, last: bool = False) -> Iterator[Choice]:
         """One kind of states of each group's representative; `last`: there are no others."""
@@ -78,10 +78,6 @@ def _of_operations(canonical: CanonicalStates, found: Behaviours) -> Iterator[tu
     for group in find_groups(find_operations(found)):
         for name, state in Representative(canonical, group.representative).cheap():
             yield f"operation {name}", state
-
-
-def _named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, CrashState]]:
-    return ((family, state) for state in states)
 
 
 def _left_over(representative: Representative) -> Iterator[CrashState]:

@@ -159,3 +159,8 @@ class Chosen:
 
 def _name(state: CrashState) -> bytes:
     return blake2b(array("q", (state.point, state.dropped, *state.pieces)).tobytes(), digest_size=16).digest()
+
+
+def named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, CrashState]]:
+    """States, each with the name of what it is tested for."""
+    return ((family, state) for state in states)

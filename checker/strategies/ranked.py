@@ -31,7 +31,7 @@ from crashcheck.checker.strategies.numbers import (
     SITE_PARTS,
     WEIGHTS,
 )
-from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned
+from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned, named
 from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.replaced import states_of_names
 from crashcheck.checker.strategies.representative import Representative
@@ -229,7 +229,7 @@ class RankedPlan:
         def to_the_end(planned: Planned) -> Iterator[tuple[str, CrashState]]:
             one = planned.representative
             yield from one.cheap()
-            yield from _named("all sets", one.ideals())
+            yield from named("all sets", one.ideals())
             planned.complete = True
 
         yield from _in_turns([(planned.number, to_the_end(planned)) for planned in self._planned])
@@ -315,10 +315,6 @@ def _while(keep_on: KeepOn, queries: Iterable[StateQuery]) -> Iterator[StateQuer
     for query in queries:
         keep_on()
         yield query
-
-
-def _named(family: str, states: Iterator[CrashState]) -> Iterator[tuple[str, CrashState]]:
-    return ((family, state) for state in states)
 
 
 def _in_turns(groups_: list[tuple[int, Iterator[tuple[str, CrashState]]]]) -> Iterator[Choice]:
