@@ -183,6 +183,17 @@ def persist(t: TraceBuilder, *offsets: int) -> None:
     t.sfence()
 
 
+def apply_log(t: TraceBuilder) -> None:
+    """What a log holds is applied to three words, of which nothing is ordered before the fence."""
+    t.begin(1)
+    for site, offset in ((1, 0), (2, 64), (3, 128)):
+        t.site = site
+        t.store("p", offset, 8, 5)
+        t.clwb("p", offset)
+    t.sfence()
+    t.end(1)
+
+
 VALUE, VALID = place(40, "entry.value"), place(42, "entry.valid")
 
 

@@ -18,6 +18,7 @@ from support.checked_worlds import (
     VALUE,
     MakeWorld,
     World,
+    apply_log,
     only,
     persist,
     place,
@@ -161,17 +162,6 @@ def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(
         cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(2))
     assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
     assert 3 <= verdicts.runs < 20
-
-
-def apply_log(t: TraceBuilder) -> None:
-    """What a log holds is applied to three words, of which nothing is ordered before the fence."""
-    t.begin(1)
-    for site, offset in ((1, 0), (2, 64), (3, 128)):
-        t.site = site
-        t.store("p", offset, 8, 5)
-        t.clwb("p", offset)
-    t.sfence()
-    t.end(1)
 
 
 @pytest.mark.parametrize(

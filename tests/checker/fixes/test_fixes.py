@@ -29,7 +29,7 @@ from crashcheck.checker.strategies import Exhaustive, Plan
 from crashcheck.checker.strategies.plan import Listed
 from crashcheck.interruption import always
 from crashcheck.runtime.trace_format import SyncKind
-from support.checked_worlds import ENTRY_SITES, World, words
+from support.checked_worlds import ENTRY_SITES, World, apply_log, words
 from support.tracing import TraceBuilder
 
 Propose = Callable[..., list[Fix]]
@@ -487,17 +487,7 @@ def test_of_several_stores_to_one_line_only_the_last_is_flushed(propose: Propose
 
 
 def test_an_edit_that_leaves_what_kill_shows_is_not_called_a_fix(propose: Propose) -> None:
-    """What a log holds is applied to three words, and nothing applies it again after a crash."""
-
-    def apply_log(t: TraceBuilder) -> None:
-        t.begin(1)
-        for site, offset in ((1, 0), (2, 64), (3, 128)):
-            t.site = site
-            t.store("p", offset, 8, 5)
-            t.clwb("p", offset)
-        t.sfence()
-        t.end(1)
-
+    """Nothing applies the log again after a crash."""
     (fix, *_) = propose(apply_log, "64>0", "128>64", "64>128")
     assert fix.words == "none that is enough; the nearest: a fence before `entry.valid` at hash.c:42"
     assert (fix.before_failing, fix.after_failing) == (4, 1)
