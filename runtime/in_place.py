@@ -127,7 +127,11 @@ def _environment(folder: Path | None) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def _signals_for(main: int | None) -> Iterator[None]:
-    """The terminal sends Ctrl-C to the command as well as to us: it decides what follows. Others are passed on."""
+    """The terminal sends Ctrl-C and Ctrl-Z to the command as well: it decides what follows. Others are passed on.
+
+    We stop when the recorder reports that the command has stopped. If we stopped by ourselves, a shell might let both
+    continue before that, and see us stop once more.
+    """
     if main is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -137,7 +141,7 @@ def _signals_for(main: int | None) -> Iterator[None]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(main, number)
 
-    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

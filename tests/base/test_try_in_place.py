@@ -354,11 +354,12 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def wait_for(self, text: str) -> None:
-        """Read until `text` has appeared, and drop what precedes it."""
+    def wait_for(self, text: str) -> bytes:
+        """Read until `text` has appeared: what precedes it."""
         while text.encode() not in self.seen:
             self.seen += os.read(self.fd, 4096)
-        self.seen = self.seen.partition(text.encode())[2]
+        before, _, self.seen = self.seen.partition(text.encode())
+        return before
 
     def end(self) -> None:
         self.type("exit\n")
@@ -388,6 +389,16 @@ def test_a_stopped_command_gives_the_shell_back_and_continues(stops: str, tmp_pa
     terminal.wait_for("feasible")
     terminal.end()
     assert (tmp_path / "f").read_text() == "typed\n"
+
+
+def test_we_stop_with_the_command_and_not_before_it(tmp_path: Path) -> None:
+    """A shell that saw us stop would let us continue, and see us stop again when the recorder has seen the command."""
+    terminal = Terminal(tmp_path)
+    ours = '$(cut -d" " -f4 /proc/$PPID/stat)'  # the recorder's parent
+    terminal.type(f"{shlex.join(trying(f'kill -TSTP {ours}; echo x > f'))}\n")
+    terminal.type('echo a""live\n')
+    assert b"feasible" in terminal.wait_for("alive")
+    terminal.end()
 
 
 def test_a_folder_that_holds_our_cache_is_refused(tmp_path: Path) -> None:
