@@ -111,13 +111,14 @@ class ReferenceSnapshot:
             file.clean = None
             file.due = event if file.due is None else file.due
             file.writes.append(event)
+            held = bool(file.data)
             if kind == Kind.WRITE:
                 data = self.trace.data(event)
                 file.data = file.data[:offset].ljust(offset, b"\0") + data + file.data[offset + len(data) :]
             else:
                 file.data = file.data[:offset].ljust(offset, b"\0")
-            if kind == Kind.TRUNCATE and not offset and file.existed and not file.first:
-                self.take(event + 1)  # a journal that was empty at first
+            if kind == Kind.TRUNCATE and not offset and held and file.existed and not file.first:
+                self.take(event + 1)  # a journal that was empty at first is emptied again
 
     def used_again(self, inode: int) -> bool:
         """A log: written and synced, then what it protects written and synced, then written."""
