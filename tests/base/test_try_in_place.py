@@ -272,11 +272,13 @@ def test_changes_in_another_file_system_alone_are_not_called_nothing(tmp_path: P
 
 
 def test_a_daemon_that_writes_later_is_named_where_nothing_changed(tmp_path: Path) -> None:
-    go = tmp_path / "go"
+    go, up = tmp_path / "go", tmp_path / "up"
     os.mkfifo(go)
+    os.mkfifo(up)
     folder = tmp_path / "f"
     folder.mkdir()
-    command = f"setsid sh -c 'read x < {go}; echo late > f; echo done > {go}' >/dev/null 2>&1 &"
+    daemon = f"setsid sh -c 'echo > {up}; read x < {go}; echo late > f; echo done > {go}' >/dev/null 2>&1 &"
+    command = f"{daemon} read x < {up}"  # by then it is no longer setsid that runs
     done = tried_by(trying(command), folder)
     left = "sh was still running when the command ended; what it wrote from then on is not"
     assert done.returncode == EXIT_FAILED

@@ -18,15 +18,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DaskProcesses:
-    """`address`: HOST:PORT of the scheduler; `workers`: process numbers."""
+    """`address`: HOST:PORT of the scheduler; `scheduler`, `workers`: process numbers, of workers by their address."""
 
     address: str
     scheduler: int
-    workers: tuple[int, ...]
-
-    def kill(self, *processes: int) -> None:
-        for process in processes:
-            os.kill(process, signal.SIGKILL)
+    workers: dict[str, int]
 
 
 @contextmanager
@@ -37,7 +33,9 @@ def dask_processes(folder: Path, workers: int) -> Iterator[DaskProcesses]:
         assert process.stdout is not None
         words = process.stdout.readline().split()
         assert words, process.communicate()[1].decode()
-        yield DaskProcesses(words[0].decode(), int(words[1]), tuple(map(int, words[2:])))
+        address, scheduler, *pairs = map(bytes.decode, words)
+        numbers = dict(zip(pairs[::2], map(int, pairs[1::2]), strict=True))
+        yield DaskProcesses(address.removeprefix("tcp://"), int(scheduler), numbers)
         process.communicate()  # the end of its input ends it
 
 
@@ -52,7 +50,7 @@ def _serve(folder: str, count: int) -> None:
 
     async def serve(server: Scheduler | Worker, ready: int) -> None:
         async with server:
-            os.write(ready, f"{server.address}\n".encode())
+            os.write(ready, f"{server.address} {os.getpid()}\n".encode())
             await server.finished()
 
     async def scheduler(ready: int) -> None:
@@ -64,11 +62,10 @@ def _serve(folder: str, count: int) -> None:
     started, ready = os.pipe()
     lines = os.fdopen(started, encoding="ascii")
     processes = [_forked(lambda: asyncio.run(scheduler(ready)))]
-    address = lines.readline().strip()
+    address = lines.readline().split()[0]
     processes += [_forked(lambda: asyncio.run(worker(ready, address))) for _ in range(count)]
-    for _ in range(count):
-        lines.readline()
-    print(address.removeprefix("tcp://"), *processes, flush=True)
+    workers = [word for _ in range(count) for word in lines.readline().split()]
+    print(address, processes[0], *workers, flush=True)
     sys.stdin.read()
     for process in processes:
         os.kill(process, signal.SIGKILL)  # one that has ended is not waited for yet, so the number is its own

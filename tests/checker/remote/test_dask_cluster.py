@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
-from crashcheck.checker.budget import Progress
 from crashcheck.checker.remote import dask_cluster, remote_runs
 from crashcheck.checker.remote.dask_cluster import DaskCluster
 from crashcheck.checker.search.crash_states import SearchResult
@@ -28,12 +28,12 @@ def world(tmp_path: Path, clauses: Path) -> World:
     return world_of_lines(tmp_path / "w", clauses, *claims, rounds=1)
 
 
-def search(world: World, cluster: DaskCluster | None, progress: Callable[[Progress], None]) -> SearchResult:
+def search(world: World, cluster: DaskCluster | None) -> SearchResult:
     with world.executor() as executor:
         if cluster is None:
-            return without_times(world.search(executor, strategy=Exhaustive(), progress=progress))
+            return without_times(world.search(executor, strategy=Exhaustive()))
         with executed_by(cluster, executor):
-            return without_times(world.search(executor, strategy=Exhaustive(), progress=progress))
+            return without_times(world.search(executor, strategy=Exhaustive()))
 
 
 @pytest.mark.parametrize("killed", ["a worker", "the scheduler"])
@@ -42,17 +42,24 @@ def test_a_search_on_a_cluster_finds_the_same_while_processes_are_killed(
 ) -> None:
     monkeypatch.setattr(remote_runs, "_MOST", 4)
 
-    kills: list[int] = []
-    with dask_processes(tmp_path / "dask", 2) as processes, DaskCluster(processes.address) as cluster:
+    killed_ones: list[int] = []
 
-        def kill(progress: Progress) -> None:
-            if progress.executed and not kills:
-                kills.append(processes.workers[0] if killed == "a worker" else processes.scheduler)
-                processes.kill(*kills)
+    class Killing(DaskCluster):
+        """The first states that it hands over are lost: who would run them is stopped before, and killed after."""
 
-        found = search(world, cluster, kill)
-    assert kills
-    assert found == search(world, None, lambda progress: None)
+        def call(self, worker: str, function: str, *arguments: object) -> int:
+            if function != "run" or killed_ones:
+                return super().call(worker, function, *arguments)
+            killed_ones.append(processes.workers[worker] if killed == "a worker" else processes.scheduler)
+            os.kill(killed_ones[0], signal.SIGSTOP)
+            number = super().call(worker, function, *arguments)
+            os.kill(killed_ones[0], signal.SIGKILL)
+            return number
+
+    with dask_processes(tmp_path / "dask", 2) as processes, Killing(processes.address) as cluster:
+        found = search(world, cluster)
+    assert killed_ones
+    assert found == search(world, None)
     assert found.findings
     printed = capfd.readouterr().err.splitlines()
     lost, none_left = 1 if killed == "a worker" else 2, killed != "a worker"
@@ -78,7 +85,7 @@ def test_a_scheduler_without_workers_is_an_error(world: World, tmp_path: Path, m
         DaskCluster(processes.address) as cluster,
         pytest.raises(CrashcheckError, match="can be used: it has none") as error,
     ):
-        search(world, cluster, lambda progress: None)
+        search(world, cluster)
     assert error.value.slug == "executor-unusable"
 
 
