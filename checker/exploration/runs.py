@@ -39,14 +39,12 @@ def _begun(executor: Executor, one: Product, folder: Path, timeout_s: float, unt
     stages, setup, limits = executor.oracle.stages(one.point), workers.setup, workers.limits
     if len(stages) > 1:
         return "it runs more than once"
-    if limits.outputs != ("stdout",):
-        return "more than its standard output is compared"
     acked, printed = executor.images.acknowledged(one.point)
     pool, stdout, ops, table = (folder / name for name in ("pool", "stdout", "ops", "table"))
     ops.write_bytes(b"".join(stages))
     recorded = setup.recorded_stdout
     stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
-    write_table(table, pool, one.granules, apart=limits.apart, memory_bytes=limits.memory_bytes)
+    write_table(table, pool, one.granules, memory_bytes=limits.memory_bytes, outputs=limits.compared_apart)
     argv = setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None)
     env = {**setup.environment(pool), TABLE: str(table)}
     return workers.submit_exploration(one.point, argv, env, timeout_s, until_s)
@@ -65,7 +63,7 @@ def failing_ends(executor: Executor, explored: Explored, point: int, folder: Pat
     names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
     failing: list[tuple[End, Verdict]] = []
     for end in explored.ends:
-        ended = captured(end.status, end.output, executor.workers.limits)
+        ended = captured(end.status, end.output, end.compared, executor.workers.limits)
         verdict = executor.oracle.judge(ended, names, point)
         if not verdict.passed:
             failing.append((end, verdict))
