@@ -48,7 +48,7 @@ class StopReason(StrEnum):
     BUDGET_SECONDS = "budget-seconds"
     INTERRUPTED = "interrupted"
     DISK_FULL = "disk-full"
-    REOPEN = "reopen"  # a clean reopen changes what the driver prints: no crash state can be judged
+    REOPEN = "reopen"  # of an earlier version: a clean reopen changed what the driver printed
 
     @property
     def broken_off(self) -> bool:

@@ -23,7 +23,7 @@ MOST_BYTES = 4096  # of a granule
 UNTOUCHED = 0xFFFF
 _TABLE = struct.Struct("<Q12I8Q")
 _GRANULE = struct.Struct("<QQQIIQ")
-_OUTPUT = struct.Struct("<iIQ")
+_OUTPUT = struct.Struct("<iIQQ")
 _SIZE = struct.Struct("<Q")
 _NODE_BYTES = 16
 _END = struct.Struct(f"<iIQ{MOST_GRANULES}H")
@@ -107,6 +107,7 @@ class Explored:
     why: str
     final: bool = False  # another image of the same program would be refused as well
     late: bool = False  # the reason is that its time was over
+    writers: tuple[int, ...] = ()  # of standard output and each other output: the open files it was written through
 
 
 TABLE = "CRASHCHECK_EXPLORE"  # the environment variable that names the table's file
@@ -143,7 +144,7 @@ def write_table(
         at += len(contents[-1])
     for output in wanted:
         number = descriptor(output)
-        rows.append(_OUTPUT.pack(-1 if number is None else number, 0, at))
+        rows.append(_OUTPUT.pack(-1 if number is None else number, 0, at, 0))
         contents.append(output.replace("{pool}", str(pool), 1).encode() + b"\0")
         at += len(contents[-1])
     first_node = -(-at // 16) * 16
@@ -170,7 +171,9 @@ def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
     """What the check has written into its table until it ended, or until its time was over."""
     with table.open("rb") as file:
         head = _TABLE.unpack(file.read(_TABLE.size))
-        _, _, _, outputs, done, refusal, detail, states, merged, many, _, _, _, _, _, _, first_end, *_ = head
+        _, _, _, outputs, done, refusal, detail, states, merged, many, _, _, _, _, first_output, _, first_end, *_ = head
+        file.seek(first_output)
+        writers = tuple(bits.bit_count() for *_, bits in _OUTPUT.iter_unpack(file.read(_OUTPUT.size * outputs)))
         file.seek(first_end)
         rows = list(_END.iter_unpack(file.read(_END.size * many)))
         ends = []
@@ -183,4 +186,5 @@ def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
     if not why and not done:
         why = "its time was over" if timed_out else "the recorder does not run in it"
     final = refusal not in (0, UNLISTED, ROOM) or (not done and not timed_out and not refusal)
-    return Explored(tuple(ends), states, merged, why, final, late=not refusal and not done and timed_out)
+    late = not refusal and not done and timed_out
+    return Explored(tuple(ends), states, merged, why, final, late, writers)

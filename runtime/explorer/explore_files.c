@@ -124,6 +124,7 @@ HERE static long write_to(long number, long fd, const void *from, size_t size, u
     if (file->is_stream && at != NO_PLACE)
         return -ESPIPE;
     if (file->is_stream) {
+        file->writers |= is_followed(fd) ? 1ull << cc_run.description_of[fd] : 0;
         cc_explore_put(file, file->size, from, size);
         return (long)size;
     }

@@ -263,6 +263,7 @@ HERE void cc_explore_ends(int32_t status)
     for (uint32_t i = 0; i < cc_run.table->outputs; i++) {
         const struct written *from = written_to(&outputs_of(cc_run.table)[i]);
         uint64_t size = from ? from->size : 0;
+        outputs_of(cc_run.table)[i].writers |= from ? from->writers : 0;
         hand_over(&size, sizeof size);
         hand_over(from ? from->bytes : NULL, size);
     }

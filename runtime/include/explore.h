@@ -38,6 +38,7 @@ struct cc_explore_output {     /* what is handed over when the check ends; the f
     int32_t descriptor;        /* that the check found open; -1: a file */
     uint32_t stream;           /* the explorer's own: one more than the number of what is behind it */
     uint64_t path;             /* from the table's start, ended by a zero byte */
+    uint64_t writers;          /* of a descriptor: a bit for each open file through which something was written there */
 };
 
 struct cc_explore_node {       /* a state in which a process was about to touch a granule */

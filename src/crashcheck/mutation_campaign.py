@@ -209,12 +209,14 @@ class _Campaign:
         oracle = prepare.choose_oracle(config, run.subject, run.folder)
         with executor_of(config, run, self._work, self._jobs, oracle) as executor:
             prepare.prepare_oracle(oracle, executor, lambda phase: None)
+            prepare.require_reopenable(oracle)
             check_uncrashed(config, run, executor)
             prepare.check_operation_boundaries(oracle, executor, run.subject, run.find_completeness)
             for remark in prepare.remarks(oracle, executor, run.subject):
                 print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
             plan = strategy_of(config, run)
             explored = Search(run.subject, executor, plan, self._budget).run()
+            prepare.require_reopenable(oracle)
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
             raise CrashcheckError(

@@ -25,14 +25,14 @@ from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.copies import CopiesDiffer
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.kept_verdicts import stacked
-from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_runs import Cluster
 from crashcheck.checker.results import RunResult, StopReason
-from crashcheck.checker.search.crash_states import Search, SearchResult
-from crashcheck.checker.search.reopened import nothing_checked, stopped_by
+from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.search.reopened import nothing_checked, with_reopens
 from crashcheck.checker.store import RunFolder
 from crashcheck.checker.strategies.first import First
+from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
@@ -212,7 +212,7 @@ def search(
 
     If a copy of the check at crashcheck_ready() ends otherwise than the check does from the beginning, all of this is
     done again without copies.
-    Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
+    Returns what was found, and warnings.
     """
     began = time.monotonic()
     merging = len(exchanged.known) and not exchanged.known.since
@@ -252,46 +252,43 @@ def _search(
         oracle = prepare.choose_oracle(config, subject, recorded.folder, reading)
     except OutOfTime:
         return ended_while(f"the versions of files were read, after {reading.text}"), ()
-    found: SearchResult | None = None
-    exploring: Search | None = None
     warnings: tuple[str, ...] = ()
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
-            try:
-                _check_uncrashed(config, recorded, oracle, executor, on_phase, forks, left)
-            except OutOfTime:
-                return ended_while("the check ran on the uncrashed images"), oracle.notes
-            config = left_of(config, began)
-            budget = budget_of(config)
-            inferring, early = InferOnce(recorded), early_states(budget)
-            strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
-            failed_before = failures.states(subject)
-            strategy = First(failed_before, strategy) if failed_before else strategy
-            on_state = partial(options.on_progress, "checking")
-            with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
-                source = stacked(executor, exchanged)
-                exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
-                found = exploring.run()
-            passed = exploring.tried().passed
-            failures.searched(
-                (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
-            )
-            found = warned_of_blind_check(executor, oracle, subject, found)
-            if config.report.fixes:
-                unchanged = strategy_of(config, recorded, inferring=inferring)
-                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
-            if options.depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
-                warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
-            elif options.depth >= 2:
-                on_state = partial(options.on_progress, "crashing the check")
-                recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
-                found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
-        except ReopenDifference as difference:
-            why = StopReason.REOPEN
-            reopened = exploring.result(why) if exploring else nothing_checked(subject, why, until_report)
-            check, operations_file = config.check.command, config.workload.operations_file
-            found = stopped_by(difference, found or reopened, subject, check, operations_file)
-    return found, (*oracle.notes, *warnings)
+            _check_uncrashed(config, recorded, oracle, executor, on_phase, forks, left)
+        except OutOfTime:
+            found = ended_while("the check ran on the uncrashed images")
+            return _with_reopens(config, subject, oracle, found), oracle.notes
+        config = left_of(config, began)
+        budget = budget_of(config)
+        inferring, early = InferOnce(recorded), early_states(budget)
+        strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
+        failed_before = failures.states(subject)
+        strategy = First(failed_before, strategy) if failed_before else strategy
+        on_state = partial(options.on_progress, "checking")
+        with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
+            source = stacked(executor, exchanged)
+            exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
+            found = exploring.run()
+        passed = exploring.tried().passed
+        failures.searched(
+            (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
+        )
+        found = warned_of_blind_check(executor, oracle, subject, found)
+        if config.report.fixes:
+            unchanged = strategy_of(config, recorded, inferring=inferring)
+            found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
+        if options.depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
+            warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
+        elif options.depth >= 2:
+            on_state = partial(options.on_progress, "crashing the check")
+            recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
+            found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
+    return _with_reopens(config, subject, oracle, found), (*oracle.notes, *warnings)
+
+
+def _with_reopens(config: Config, subject: Subject, oracle: Oracle, found: SearchResult) -> SearchResult:
+    return with_reopens(found, oracle, subject, config.check.command, config.workload.operations_file)
 
 
 def _check_uncrashed(

@@ -67,6 +67,7 @@ struct written {
     uint32_t mode;             /* of such a file */
     bool is_stream;            /* a pipe, to which all is appended */
     bool is_dropped;           /* nobody reads it */
+    uint64_t writers;          /* to a stream: a bit for each description */
     uint64_t size;
     unsigned char *bytes;      /* WRITTEN_ROOM of them; NULL: none was written */
 };

@@ -131,7 +131,7 @@ def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
     run = _recorded(config, token.digest)
     must_be_of(run.subject.trace, token.digest)
     oracle = prepare.choose_oracle(config, run.subject, run.folder)
-    if not isinstance(oracle, OutputEquivalence) or not 0 < token.ordinal <= len(oracle.operations):
+    if not isinstance(oracle, OutputEquivalence) or not 0 <= token.ordinal <= len(oracle.operations):
         raise CrashcheckError(
             "token-no-state",
             f"the token reopens a driver after operation {token.ordinal}, and [check] runs none with so many",
@@ -140,7 +140,7 @@ def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
     with executor_of(config, run, work, 1, oracle) as executor:
         prepare.use_executor(oracle, executor)
         how = oracle.references.reopened_after(token.ordinal)
-    after = f"operation {token.ordinal} ({oracle.operations.shown(token.ordinal)})"
+    after = f"operation {token.ordinal} ({oracle.operations.shown(token.ordinal)})" if token.ordinal else "no operation"
     print(f"Closed and reopened after {after}: {how or 'the rest of the output is as without it'}.")
     return EXIT_FINDINGS if how else EXIT_CLEAN
 
