@@ -313,11 +313,9 @@ def test_a_replay_gives_the_operations_that_belong_to_the_kept_image(
     words = ["replay", "--keep", str(kept), finding["replay"]]
     done = run_crashcheck(*words, cwd=tmp_path, env=environment)
     assert done.returncode == 1
-    assert f"./driver {kept}/table.pm {kept}.operations" in done.stdout
+    assert f"  {kept}.sh\n" in done.stdout
     assert Path(f"{kept}.operations").read_text().splitlines() == TABLE[3:]
-    by_hand = subprocess.run(
-        ["./driver", f"{kept}/table.pm", f"{kept}.operations"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    by_hand = subprocess.run([f"{kept}.sh"], cwd="/", capture_output=True, text=True, check=True)
     assert by_hand.stdout.splitlines()[0] == "query 1: 0"
 
 
