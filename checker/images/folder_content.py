@@ -20,8 +20,7 @@ from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.trace.calls import Names, paths_by_inode
-from crashcheck.checker.images.file_table import Row
-from crashcheck.checker.images.fingerprint import packed
+from crashcheck.checker.images.file_table import Row, packed
 from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
 from crashcheck.checker.images.sparse_bytes import SparseBytes
@@ -140,11 +139,11 @@ class FolderContent(Content):
 
         def of(inode: int) -> list[FilePatch]:
             file = self._files[inode]
-            ids = added[self.graph.file[self._rows(added)] == inode]
+            ids = added[self.graph.file[self.graph.wholes(added)] == inode]
             if event >= 0:
                 finite = self.space.finite[self._durable_from <= event]
                 ids = np.concatenate([finite[self.graph.file[finite] == inode], ids])
-            ids = ids[self.graph.kind[self._rows(ids)] != NAME]
+            ids = ids[self.graph.kind[self.graph.wholes(ids)] != NAME]
             patch = self._file_transition(file, -1, np.sort(ids)) if len(ids) else None
             size = file.watched.first_size if patch is None else patch.size
             first = [
@@ -154,12 +153,6 @@ class FolderContent(Content):
             return out if patch is None else [*out, patch]
 
         return of
-
-    def _rows(self, ids: Ints) -> Ints:
-        """The pieces of ids that may be parts."""
-        if not len(ids) or int(ids.max()) < len(self.graph):
-            return ids
-        return np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
 
     def _between(self, before: Paths, after: Paths, changed: Contents, whole: Contents) -> ImagePatch:
         """From one image to another: names that go, directories, then files and links."""
@@ -222,8 +215,7 @@ class FolderContent(Content):
     def versions(self, inode: int) -> tuple[Ints, list[bytes]]:
         """The events that change a file, and its `key_issued` after each of them."""
         if not self._files[inode].ever_cut:
-            event, rows = self._prints().files[self._prints().place[inode]].versions()
-            return event, list(map(packed, rows))
+            return self._prints().files[self._prints().place[inode]].versions()
         pieces = self.graph.pieces_of(inode)
         event = unique(self.graph.event[pieces[self.graph.kind[pieces] != NAME]])
         return event, [self.key_issued(inode, at + 1) for at in event.tolist()]

@@ -19,9 +19,11 @@ others that it syncs, none.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import compress
+from operator import ne
 
 import numpy as np
 
@@ -60,12 +62,12 @@ class _History:
     keys: list[bytes]
     inodes: list[int]  # REMOVED where it is not there
 
-    def note(self, event: int, key: bytes, inode: int) -> None:
-        """What it holds after an event, if that is another content."""
-        if self.keys[-1] != key:
-            self.events.append(event)
-            self.keys.append(key)
-            self.inodes.append(inode)
+    def note(self, events: Sequence[int], keys: Sequence[bytes], inode: int) -> None:
+        """What it holds after some events, where that is another content."""
+        new = [*map(ne, [self.keys[-1], *keys], keys)]
+        self.events.extend(compress(events, new))
+        self.keys.extend(compress(keys, new))
+        self.inodes.extend([inode] * sum(new))
 
 
 class SnapshotOracle:
@@ -372,7 +374,7 @@ class _Histories:
         if event < 0:
             self._of[path] = _History([event], [key], [inode])
         else:
-            self._of.setdefault(path, _History([-1], [b""], [REMOVED])).note(event, key, inode)
+            self._of.setdefault(path, _History([-1], [b""], [REMOVED])).note([event], [key], inode)
         if inode != REMOVED:
             self._begun[path] = event, inode
 
@@ -383,8 +385,7 @@ class _Histories:
         begun, inode = self._begun.pop(path)
         events, keys = self._versions(inode)
         low, high = np.searchsorted(events, [begun + 1, event]).tolist()
-        for at, key in zip(events[low:high].tolist(), keys[low:high], strict=True):
-            self._of[path].note(at, key, inode)
+        self._of[path].note(events[low:high].tolist(), keys[low:high], inode)
 
     def of_several(self, end: int, reading: Counting) -> dict[str, _History]:
         """The histories of paths that held several contents."""

@@ -59,6 +59,7 @@ class VerdictCache:
 
     def verdict(self, state: CrashState) -> Verdict:
         """Raises OutOfRuns or OutOfTime where another run is not allowed."""
+        self._within_time()  # before anything is done: of a long run even a fingerprint takes a while
         key = self._content.fingerprint(state)
         known = self._known.get(key)
         if known is None:
@@ -85,10 +86,14 @@ class VerdictCache:
             return True
         return not self._run(state, patient=patient).passed
 
-    def _run(self, state: CrashState, *, patient: bool) -> Verdict:
+    def _within_time(self) -> float | None:
         left = self._meter.explaining_left_s
         if left is not None and left <= 0:
             raise OutOfTime
+        return left
+
+    def _run(self, state: CrashState, *, patient: bool) -> Verdict:
+        left = self._within_time()
         self._left -= 1
         self.runs += 1
         verdict = self._executor.run(state, patient=patient, most_s=left)

@@ -286,6 +286,7 @@ class Search:
     def _counted(self, keep_on: KeepOn) -> Feasible:
         """The number of feasible states, as far as it is known when `keep_on` raises OutOfTime."""
         with suppress(OutOfTime):
+            keep_on()
             self._count.advance(keep_on)
         return self._count.feasible()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import halving_order
+from crashcheck.analyzer.arrays import halving_order, number_rows
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import OutOfTime
@@ -68,8 +68,7 @@ def site_numbers(graph: PersistenceGraph) -> Ints:
     """A number for each piece's call, its kind, and which of the call's first pieces it is."""
     part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
     kinds = np.minimum(part, _PARTS - 1) * _MOST_KINDS + graph.kind
-    found: Ints = np.unique(np.stack([call_sites(graph), kinds]), axis=1, return_inverse=True)[1].reshape(-1)
-    return found
+    return number_rows(call_sites(graph), kinds)[0]
 
 
 def first_points(space: StateSpace) -> Ints:

@@ -185,7 +185,9 @@ def test_of_two_renames_to_one_name_at_once_each_brings_its_own_content_and_size
     trace = t.trace()
     second, first = np.flatnonzero(trace.events["kind"] == Kind.RENAME).tolist()
     brought = [step for old, new in ((B, 24), (24, 8)) for step in ((SIZE, old, 0), (EXISTS, 0, 0), (SIZE, 0, new))]
-    assert [(s.kind, s.old, s.new) for s in size_steps(trace) if s.file == t.files["b"]] == brought
+    steps = size_steps(trace)
+    mine = steps.file == t.files["b"]
+    assert [*zip(steps.kind[mine], steps.old[mine], steps.new[mine], strict=True)] == brought
     graph = build(trace, "page-cache")
     data = graph.kind == DATA
     assert [*zip(graph.event[data].tolist(), graph.size[data].tolist(), strict=True)][1:] == [(second, 24), (first, 8)]
