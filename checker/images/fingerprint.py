@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache, cached_property
 
 import numpy as np
@@ -58,6 +58,10 @@ class Fingerprints:
     def base_rows(self, state: CrashState) -> list[Row]:
         """The rows of all files in the image that the state is near to: with everything, or with what is durable."""
         return self._base(state.point, state.dropped)
+
+    def touched(self, state: CrashState) -> set[int]:
+        """The files that may differ from the image that the state is near to."""
+        return set(self._by_file(state.pieces))
 
     def rows_of(self, state: CrashState) -> list[Row]:
         """`rows`, and the latest result is remembered."""

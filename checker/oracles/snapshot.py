@@ -104,6 +104,7 @@ class SnapshotOracle:
         for path, history in self._history.items():
             for inode in set(history.inodes):
                 self._paths_history.setdefault(inode, []).append(path)
+        self._short_issued: tuple[int, frozenset[int]] = -1, frozenset()  # of a point
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
         self._copies = SyncedCopies(self._content, self._versions)
         self._recreated = Recreated(self._graph, self._content, self._versions, self._open, self._copies)
@@ -225,6 +226,9 @@ class SnapshotOracle:
         removals = self._versions.removals(self._content.names_of(state), there)
         removed = max((event + 1 for event, _ in removals), default=None)
         asked = self._open.at(crash).intersection(there)
+        touched = self._content.touched(state)
+        if removed is None and touched is not None:
+            asked &= touched | self._short_by(state.point)
         if removed is not None:
             asked |= set(self._content.paths_issued(crash).values()) - there
         worst = 0, 0
@@ -239,6 +243,21 @@ class SnapshotOracle:
             if not self._versions.is_temporary(inode) or self._holds_removed(inode, removals):
                 worst = inode, distance
         return worst
+
+    def _short_by(self, point: int) -> frozenset[int]:
+        """The open files that lack bytes even where everything issued has persisted, and nothing was removed."""
+        if self._short_issued[0] != point:
+            whole, crash = self._space.full(point), int(self._space.points.event[point])
+            files = self._open.at(crash) & self._counted_files & set(self._content.paths(whole).values())
+            short = (
+                inode
+                for inode in files
+                if self._versions.distance(
+                    inode, self._counts_of(whole, inode), self._versions.span(inode, crash, None)
+                )
+            )
+            self._short_issued = point, frozenset(short)
+        return self._short_issued[1]
 
     def _holds_removed(self, inode: int, removals: list[Removal]) -> bool:
         """Whether a file held data of what is removed, when it was."""
@@ -297,7 +316,7 @@ class SnapshotOracle:
             return []
         moment = int(self._told[told - 1])
         out = []
-        for path in self._changed_paths(crash, paths):
+        for path in self._changed_paths(state, crash, paths):
             history, inode = self._history[path], paths.get(path, REMOVED)
             if inode != REMOVED and not self._versioned(inode):
                 continue
@@ -317,11 +336,14 @@ class SnapshotOracle:
                 out.append(path)
         return sorted(out)
 
-    def _changed_paths(self, crash: int, paths: Paths) -> set[str]:
+    def _changed_paths(self, state: CrashState, crash: int, paths: Paths) -> set[str]:
         """Paths that may hold something else than what was last issued: of another file, or of one that is pending."""
-        issued = self._content.paths_issued(crash)
-        out = {path for path, _ in paths.items() ^ issued.items()} if paths is not issued else set()
-        for inode in self._open.pending(crash):
+        moved, touched = self._content.moved(state), self._content.touched(state)
+        pending = self._open.pending(crash)
+        if moved is None:
+            moved = {path: (0, 0) for path, _ in paths.items() ^ self._content.paths_issued(crash).items()}
+        out = set(moved)
+        for inode in pending if touched is None else pending & touched:
             out.update(self._paths_history.get(inode, ()))
         return out & self._history.keys()
 
