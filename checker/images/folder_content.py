@@ -133,11 +133,7 @@ class FolderContent(Content):
         if state.dropped:
             held |= self._named_events < event
         if state.pieces:
-            ids = np.array(state.pieces, dtype=np.int64)
-            at = (
-                np.minimum(self._named.searchsorted(ids), max(len(self._named) - 1, 0)) if len(self._named) else ids[:0]
-            )
-            held[at[self._named[at] == ids[: len(at)]]] = not state.dropped
+            held[np.isin(self._named, np.array(state.pieces, dtype=np.int64))] = not state.dropped
         return held
 
     # -- patches

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -138,12 +138,15 @@ def run_shard(config: Config, share: Share, into: Path, options: RunOptions) -> 
         began = time.monotonic()  # the budget's seconds
         trace = _read(config, recording, run_folder, options.on_phase)
         exchanged = exchange.of_shard(config, recording, trace, options.change, share)
-        config, recorded, changed = _modelled(left_of(config, began), recording, trace, options.change)
         options = replace(options, depth=1)  # recoveries are crashed where shards are merged
-        found, _ = search(config, recorded, changed, options, exchanged, LastFailures(()))
+        why = StopReason.BUDGET_SECONDS
+        with suppress(OutOfTime):
+            config, recorded, changed = _modelled(left_of(config, began), recording, trace, options.change)
+            found, _ = search(config, recorded, changed, options, exchanged, LastFailures(()))
+            why = found.stop_reason
         exchange.hand_over(exchanged.noted, into)
     assert exchanged.noted is not None
-    return exchanged.noted, found.stop_reason
+    return exchanged.noted, why
 
 
 def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase: OnPhase) -> Trace:
@@ -158,8 +161,9 @@ def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase:
 def _modelled(
     config: Config, recording: Recording, trace: Trace, change: Diff | None
 ) -> tuple[Config, RecordedRun, ChangedCode | None]:
+    """Raises OutOfTime where the budget ends meanwhile."""
     began = time.monotonic()
-    recorded = read_workload(config, recording, trace)
+    recorded = read_workload(config, recording, trace, within(Meter(budget_of(config)).left))
     config, recorded = record_check_reads_in_budget(left_of(config, began), recorded)
     return config, recorded, ChangedCode(change, config.folder, recorded.facts) if change is not None else None
 
@@ -168,7 +172,10 @@ def _searched(
     config: Config, recording: Recording, trace: Trace, options: RunOptions, exchanged: Exchange
 ) -> tuple[RunResult, list[str]]:
     """Model a recording and search it: the result, and sources in which suppressions may be, as findings name them."""
-    config, recorded, changed = _modelled(config, recording, trace, options.change)
+    try:
+        config, recorded, changed = _modelled(config, recording, trace, options.change)
+    except OutOfTime:
+        return run_summary.not_modelled(config, trace), []
     failures = LastFailures(read_failing(options.failing) if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)

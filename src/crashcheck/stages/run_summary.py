@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -37,7 +38,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.validate import read_notes, remarks
 from crashcheck.source import SourceTree
-from crashcheck.stages.not_followed import not_followed
+from crashcheck.stages.not_followed import NOT_COMPARED, not_followed
 from crashcheck.stages.recording import RecordedRun, ended_operations, modules
 
 # Libraries that every program needs, or whose updates the recorder records at their interface (libpmem).
@@ -107,7 +108,16 @@ def summarise(
     )
 
 
-def nothing_searched(config: Config, base: Base, name: str) -> RunResult:
+def not_modelled(config: Config, trace: Trace) -> RunResult:
+    """The result where the budget ended before it was known which crash states there are."""
+    states = StateCounts(0, False, "no crash point was looked at", 0, 0, 0, 0, 0, 0)
+    seen = replace(trace_summary(trace, Completeness(())), not_followed=(NOT_COMPARED,))
+    why = "the time budget ended while the run was modelled: raise it; its crash states are not known"
+    empty = nothing_searched(config, None, "")
+    return replace(empty, stop_reason=StopReason.BUDGET_SECONDS, states=states, trace=seen, warnings=(why,))
+
+
+def nothing_searched(config: Config, base: Base | None, name: str) -> RunResult:
     """The result where a change holds nothing that is compiled or run: nothing was searched."""
     return RunResult(
         config_path=str(config.path),
