@@ -369,6 +369,9 @@ class NotFollowed:
     way_out: str  # what would give a verdict
 
 
+NOT_COMPARED = NotFollowed("what changed besides: the trace was not compared with the files", "raise the budget")
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
     """What was recorded and how much of it can be trusted."""

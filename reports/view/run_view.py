@@ -9,6 +9,7 @@ from typing import Literal
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import (
+    NOT_COMPARED,
     Discovery,
     Finding,
     Fix,
@@ -251,7 +252,8 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
 def _trace(result: RunResult) -> tuple[FactView, ...]:
     trace = result.trace
     changed = trace.explained_bytes + trace.unexplained_bytes
-    share = percent(trace.explained_bytes, changed) if changed else "no byte changed"
+    compared = NOT_COMPARED not in trace.not_followed
+    share = percent(trace.explained_bytes, changed) if changed else "no byte changed" if compared else "not compared"
     note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes" if changed else ""
     if family_of(result.model).names:
         kinds = f"{human(trace.stores)} writes, {human(trace.syncs)} syncs"

@@ -15,7 +15,6 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.results import NotFollowed
 from crashcheck.runtime.trace_format import Kind, Recorder
 
-NOT_COMPARED = NotFollowed("what changed besides: the trace was not compared with the files", "raise the budget")
 MOVES_RANGE = "fallocate that collapses or inserts a range"
 _UNACCOUNTED = "start what writes to the folder by the workload's command, and let nothing else write there meanwhile"
 _OTHER = "let the program use a call that is followed (docs/limits.md)"

@@ -19,6 +19,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.findings.provenance import Project
 from crashcheck.checker.results import (
+    NOT_COMPARED,
     Base,
     FailOn,
     Location,
@@ -38,7 +39,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.runtime.trace_format import Kind
 from crashcheck.runtime.validate import read_notes, remarks
 from crashcheck.source import SourceTree
-from crashcheck.stages.not_followed import NOT_COMPARED, not_followed
+from crashcheck.stages.not_followed import not_followed
 from crashcheck.stages.recording import RecordedRun, ended_operations, modules
 
 # Libraries that every program needs, or whose updates the recorder records at their interface (libpmem).
