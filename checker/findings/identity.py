@@ -171,7 +171,8 @@ class Identities:
         pieces, whose = ranges(first, end - first), np.repeat(np.arange(len(events)), end - first)
         out = np.zeros(len(events), dtype=np.bool_)
         out[whose[(graph.kind[pieces] == SIZE) & (graph.old_size[pieces] == rows["offset"][whose])]] = True
-        return out & (rows["kind"] == EventKind.WRITE)
+        out &= rows["kind"] == EventKind.WRITE
+        return out
 
 
 def digest_of(parts: list[str]) -> str:

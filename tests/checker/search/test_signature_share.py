@@ -30,7 +30,7 @@ def test_the_plainest_states_are_those_of_the_first_point_of_each_set_of_pending
         first: dict[frozenset[int], int] = {}
         for point in range(len(space.points)):
             first.setdefault(frozenset(site[space.pending_rows(point)].tolist()), point)
-        assert first_points(space).tolist() == sorted(first.values())
+        assert first_points(space, site).tolist() == sorted(first.values())
 
 
 @settings(SETTINGS, max_examples=30)
