@@ -58,7 +58,7 @@ class FolderContent(Content):
         self._known_issued: tuple[int, Paths] | None = None
         self._known_paths: tuple[CrashState, Paths] | None = None
         self._known_moved: tuple[CrashState, dict[str, tuple[int, int]] | None] | None = None
-        self._total: tuple[tuple[int, bool], int] | None = None  # of all that was issued by a point
+        self._sums: dict[tuple[int, bool, bytes], int] = {}
         self._names: tuple[Paths, dict[int, list[str]]] = {}, {}  # paths, and those of each inode
 
     # -- names
@@ -301,29 +301,29 @@ class FolderContent(Content):
     def fingerprint(self, state: CrashState) -> bytes:
         """16 bytes; equal iff names, sizes, bytes and what was acknowledged are equal."""
         prints, moved = self._prints(), self.moved(state)
-        paths, base, rows = self.paths(state), prints.base_rows(state), prints.rows_of(state)
-        if moved is None:
-            total = self._sum(paths.items(), rows) + _links(paths.items())
-        else:
-            issued, named = self._issued_by(state), self._named_by(state)
-            key = state.point, state.dropped
-            if self._total is None or self._total[0] != key:
-                self._total = key, self._sum(issued.items(), base) + _links(issued.items())
-            inodes = prints.touched(state).union(*moved.values()) - {REMOVED}
-            before = [(path, inode) for inode in inodes for path in named.get(inode, ())]
-            after = [(path, inode) for path, inode in before if path not in moved]
-            after += [(path, inode) for path, (_, inode) in moved.items() if inode != REMOVED]
-            total = self._total[1] - self._sum(before, base) - _links(before) + self._sum(after, rows) + _links(after)
+        base, rows = prints.base_rows(state), prints.rows_of(state)
+        paths = self.paths(state) if moved is None else self._issued_by(state)
+        key = state.point, state.dropped, self._held(state).tobytes() if moved is None else b""
+        total = self._sums.get(key)
+        if total is None:
+            if len(self._sums) >= _KEPT:
+                self._sums.clear()
+            total = self._sums[key] = self._sum(paths.items(), base) + _links(paths.items())
+        moved, named = moved or {}, self._named_by(paths)
+        inodes = prints.touched(state).union(*moved.values()) - {REMOVED}
+        before = [(path, inode) for inode in inodes for path in named.get(inode, ())]
+        after = [(path, inode) for path, inode in before if path not in moved]
+        after += [(path, inode) for path, (_, inode) in moved.items() if inode != REMOVED]
+        total += self._sum(after, rows) + _links(after) - self._sum(before, base) - _links(before)
         total &= _MASK
         point = self.space.points[state.point]
         known = f"{point.acked} {point.stdout_bytes} {point.outputs}".encode()
         return hashlib.blake2b(known + b"\0" + total.to_bytes(16, "little"), digest_size=16).digest()
 
-    def _named_by(self, state: CrashState) -> dict[int, list[str]]:
-        """The paths of each inode where everything issued has persisted."""
-        issued = self._issued_by(state)
-        if self._names[0] is not issued:
-            self._names = issued, paths_by_inode(issued)
+    def _named_by(self, paths: Paths) -> dict[int, list[str]]:
+        """Some paths, by inode: of the same ones again and again."""
+        if self._names[0] is not paths:
+            self._names = paths, paths_by_inode(paths)
         return self._names[1]
 
     def _sum(self, paths: Iterable[tuple[str, int]], rows: list[Row]) -> int:
