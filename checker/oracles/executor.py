@@ -118,7 +118,17 @@ class Executor(VerdictSource):
 
         `most_s`: it times out after so many seconds, if not earlier.
         """
-        return self._now(self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True))
+        return self.now(self.submit_now(state, patient=patient, most_s=most_s))
+
+    def submit_now(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> int:
+        """As `run`, but only queue the state, before anything that waits; `now` gives its verdict."""
+        return self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True)
+
+    def now(self, ticket: int) -> Verdict:
+        """Wait for a verdict, however long it takes."""
+        verdict = self.result(ticket)
+        assert verdict is not None
+        return verdict
 
     def _at_most(self, most_s: float | None, timeout_s: float | None = None) -> float | None:
         """A limit for one run (None: the configured one) that is no longer than `most_s`."""
@@ -129,12 +139,12 @@ class Executor(VerdictSource):
     def run_first(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
         stages, timeout_s = self.oracle.stages(FIRST), self._at_most(most_s)
-        return self._now(self.workers.submit_uncrashed(FIRST, stages, timeout_s=timeout_s))
+        return self.now(self.workers.submit_uncrashed(FIRST, stages, timeout_s=timeout_s))
 
     def run_final(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
         stages, timeout_s = self.oracle.stages(FINAL), self._at_most(most_s)
-        return self._now(self.workers.submit_uncrashed(FINAL, stages, timeout_s=timeout_s))
+        return self.now(self.workers.submit_uncrashed(FINAL, stages, timeout_s=timeout_s))
 
     def try_copies(self, most_s: float | None = None) -> Verdict:
         """As `run_final`; and if the check then ends as usual from crashcheck_ready() on, crash states begin there."""
@@ -185,11 +195,6 @@ class Executor(VerdictSource):
     def _judged(self, run: Run) -> Verdict:
         self.judged_run = run
         return self.oracle.judge(run.ended, run.names, run.point)
-
-    def _now(self, ticket: int) -> Verdict:
-        verdict = self.result(ticket)
-        assert verdict is not None
-        return verdict
 
     def _begin_what_judging_needs(self) -> None:
         """Let the oracle see runs that have ended, before they are asked for: it may need other runs to judge them."""
