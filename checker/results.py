@@ -486,4 +486,5 @@ class RunResult:
     name: str = ""  # given by the user, to tell runs of one configuration and model apart
     phases: tuple[Phase, ...] = ()  # in the order in which they began
     discoveries: tuple[Discovery, ...] = ()  # of the findings, proved or not, in their order
+    first_state_s: Amount | None = None  # of the search's seconds, until its first state had a verdict; None: none had
     again: tuple[Earlier, ...] = ()  # findings of earlier runs that were tested first (--failing), and not met

@@ -58,6 +58,7 @@ class SearchResult:
     failing: tuple[CrashState, ...]  # one for each finding, proved or not, in the order of discovery
     groups: tuple[GroupRow, ...] = ()
     discoveries: tuple[Discovery, ...] = ()
+    first_state_s: float | None = None  # until the first state had a verdict; None: none had
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +109,7 @@ class Search:
         )
         self._reached: Reached[Choice] = Reached()
         self._last_shown = 0.0  # by the monotonic clock
+        self._first_state_s: float | None = None
         self._count = StateCount(subject.space)
         self._tested = SignatureShare(subject.space)
         self._decided = decided
@@ -223,6 +225,8 @@ class Search:
     # -- results of the choices
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
+        if self._first_state_s is None:
+            self._first_state_s = self._meter.elapsed_s
         self._stats.executed(candidate.place, candidate.choice)
         self._tested.test(candidate.choice.state)
         if self._exploration is not None:
@@ -362,4 +366,5 @@ class Search:
             tuple(draft.cause.state for draft in self.register.drafts),
             groups,
             tuple(Discovery(bug.finding.id, *min(draft.found for draft in bug.drafts)) for bug in bugs),
+            self._first_state_s,
         )

@@ -105,6 +105,7 @@ def summarise(
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
         unexercised=find_blind_spots(trace, facts, config.folder),
         discoveries=found.discoveries,
+        first_state_s=found.first_state_s,
         fail_on=cast(FailOn, config.report.fail_on),
     )
 
