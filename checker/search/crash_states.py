@@ -105,7 +105,13 @@ class Search:
         self._passed: set[bytes] = set()  # fingerprints of states that passed
         self._verdicts = VerdictCache(self._executor, subject.content, self._meter)
         self._failures = Failures(
-            subject, self._executor, self._verdicts, second_runs=second_runs, left=self._meter.left, outer=outer
+            subject,
+            self._executor,
+            self._verdicts,
+            second_runs=second_runs,
+            left=self._meter.left,
+            explaining_left=self._meter.explaining_left,
+            outer=outer,
         )
         self._reached: Reached[Choice] = Reached()
         self._last_shown = 0.0  # by the monotonic clock
@@ -242,7 +248,7 @@ class Search:
         self._show()
 
     def _explain(self, ended: bool) -> bool:
-        """Deal with a failing state, if one waits, while the loop goes on; `ended`: it has no more results."""
+        """Deal with a failing state, if one waits, while the loop continues; `ended`: it has no more results."""
         if self._meter.out_of_seconds() and self.register.drafts:
             return False
         failure = self._failures.next(last=ended or self._meter.in_last_quarter)

@@ -1,6 +1,6 @@
 """From a failing crash state to a finding: run again, explained by counterfactual runs, counted once.
 
-Failing states wait while another one is explained, and the search goes on meanwhile. First come those that show no
+Failing states wait while another one is explained, and the search continues meanwhile. First come those that show no
 known finding, then those that show one, in the order of the search; of hangs all but the first are last. One is dealt
 with so:
 
@@ -74,15 +74,19 @@ class Failures:
         *,
         second_runs: SecondRuns,
         left: Left,
+        explaining_left: Left,
         outer: tuple[Level, ...],
     ) -> None:
-        """`second_runs`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one."""
+        """`second_runs`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one.
+
+        `explaining_left`: seconds that are left for a run that proves a finding.
+        """
         # constant
         self._subject = subject
         self._executor = executor
         self._proof = None
         if second_runs.snapshot is not None:
-            run_on, write_image = partial(run_on_files, executor), executor.images.write_image
+            run_on, write_image = partial(run_on_files, executor, left=explaining_left), executor.images.write_image
             self._proof = PrefixProof(subject, second_runs.snapshot, write_image, run_on, second_runs.digested, left)
         self._outer = outer
         # changing

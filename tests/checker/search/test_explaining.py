@@ -1,4 +1,4 @@
-"""Failures are explained beside the search: what is found depends on results alone, and nothing waits unseen."""
+"""Explaining runs beside the search: what is found depends on results alone, and nothing waits unseen."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_all_bugs_are_found_and_every_failing_state_is_counted_once(world: World
     assert not found.warnings
 
 
-def test_the_search_goes_on_while_a_failure_is_explained(world: World) -> None:
+def test_the_search_continues_while_a_failure_is_explained(world: World) -> None:
     with world.executor(2) as executor:
         shown: list[Progress] = []
         world.search(executor, strategy=Ranked(), budget=Budget(states=60), progress=shown.append)

@@ -241,7 +241,8 @@ WORDS = {
     "granule": st.integers(-1, 2**40),
     "durable_from": st.integers(-1, 2**40),
     "feasible": st.integers(0, 10**30),
-    "seconds": st.integers(0, 10**6).map(lambda thousandths: thousandths / 1000),
+    "seconds": (SECONDS := st.integers(0, 10**6).map(lambda thousandths: thousandths / 1000)),
+    "first_state_s": st.none() | SECONDS,
     "score": st.floats(0, 10, allow_nan=False),
     "fail_on": st.sampled_from(["none", "note", "warning", "error"]),
     "signs": st.just(frozenset()),  # of use during the search only
