@@ -136,7 +136,7 @@ class Search:
             self._reached,
             ahead=self._source.ahead,
             put_off=self._wait,
-            between=lambda: self._explain(loop.ended),
+            between=self._explain,
             pruned=self._is_same,
             cost=lambda candidate, verdict: candidate.fingerprint not in self._source.reused,
         )

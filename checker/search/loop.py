@@ -69,16 +69,16 @@ class Loop(Generic[C, R]):
         *,
         ahead: int = 0,
         put_off: Callable[[Candidate[C]], bool] = lambda candidate: False,
-        between: Callable[[], bool] = lambda: False,
+        between: Callable[[bool], bool] = lambda ended: False,
         pruned: Callable[[Candidate[C], int], None] = lambda candidate, same_as: None,
         cost: Callable[[Candidate[C], R], int] = lambda candidate, result: 1,
     ) -> None:
         """`ahead`: executions begun before the first of them is taken. `cost`: of a choice and its result, in states.
 
         `put_off`: whether a choice is taken only after all others, given the results that were taken before it; once
-        it does so for a choice, it must keep doing so. `between` is called after each result until there is nothing
-        left to do for those that were taken (False); it may call `go_on`. `pruned` is called with a choice that is not
-        executed and the place of the one that is executed instead.
+        it does so for a choice, it must keep doing so. `between` is called after each result, with whether it was the
+        last, until it finds nothing to do for those that were taken (False); it may call `go_on`. `pruned` is called
+        with a choice that is not executed and the place of the one that is executed instead.
         """
         # constant
         self._searched = searched
@@ -117,7 +117,6 @@ class Loop(Generic[C, R]):
                 stop = StopReason.DISK_FULL
                 self.reached.warnings.append(f"{error.message}. {error.hint}")
             finally:
-                self._steps = None
                 self.reached.put_off = len(self._later)
         waiting = (each.candidate for each in (*self._waiting, *self._later))
         self.reached.left += [(candidate.place, candidate.choice) for candidate in waiting]
@@ -127,35 +126,32 @@ class Loop(Generic[C, R]):
     def run_through(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and DiskFull out: they end what this is a part of."""
         self._steps = self._stepped(take)
-        while not self.ended:
-            self._awaits = False
-            self._step()
-            while self._between():
-                pass
+        try:
+            while self._steps is not None:
+                self._awaits = False
+                self._step()
+                while self._between(self._steps is None):
+                    pass
+        finally:
+            self._steps = None
         return self._stop
-
-    @property
-    def ended(self) -> bool:
-        """Whether there are no more results."""
-        return self._steps is None
 
     def go_on(self, results: int) -> None:
         """Take so many more results, if there are. For what is done between two of them, while it waits."""
         for _ in range(results):
-            if not self.ended and not self._awaits:
+            if self._steps is not None and not self._awaits:
                 self._step()
 
     def _step(self) -> None:
         """Take the next result, if there is one before what was taken has been dealt with."""
-        assert self._steps is not None
         try:
-            self._awaits = not next(self._steps)
-            return
+            taken = None if self._steps is None else next(self._steps)
         except StopIteration as ended:
-            self._stop = ended.value
+            self._steps, self._stop = None, ended.value
         except OutOfTime:
-            self._stop = StopReason.BUDGET_SECONDS
-        self._steps = None
+            self._steps, self._stop = None, StopReason.BUDGET_SECONDS
+        else:
+            self._awaits = not taken
 
     def _stepped(self, take: Callable[[Candidate[C], R], None]) -> Generator[bool, None, StopReason]:
         """Search; pause after each result (True), and where all that were taken must be dealt with first (False)."""
