@@ -299,8 +299,16 @@ class Classifier:
         return min((piece for piece in lost if subject.graph.piece(piece).kind == "data"), default=None)
 
     def guess(self, state: CrashState, verdict: Verdict) -> Cause:
-        """Without runs: X is the first lost update, Y the last one that persisted after it."""
+        """Without runs: X is the first lost update, Y the last one that persisted after it.
+
+        Where nothing is lost, they are the updates around the moment.
+        """
         subject, space = self._subject, self._subject.space
+        if not space.lost(state):
+            moment = int(space.points[state.point].event)
+            kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
+            around = subject.update_from(moment), subject.update_before(moment)
+            return Cause(kind, state, verdict, *around, prefix=True, moment=moment, complete=False)
         first = subject.first_of(space.lost(state))
         later = subject.issued_from(subject.event_of(first), space.persisted(state))
         kept = subject.last_of(later) if later else None
