@@ -127,19 +127,23 @@ class Loop(Generic[C, R]):
         """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and DiskFull out: they end what this is a part of."""
         self._steps = self._stepped(take)
         try:
-            while self._steps is not None:
+            while not self._ended:
                 self._awaits = False
                 self._step()
-                while self._between(self._steps is None):
+                while self._between(self._ended):
                     pass
         finally:
             self._steps = None
         return self._stop
 
+    @property
+    def _ended(self) -> bool:
+        return self._steps is None
+
     def go_on(self, results: int) -> None:
         """Take so many more results, if there are. For what is done between two of them, while it waits."""
         for _ in range(results):
-            if self._steps is not None and not self._awaits:
+            if not self._ended and not self._awaits:
                 self._step()
 
     def _step(self) -> None:

@@ -351,6 +351,16 @@ def test_what_was_not_minimised_is_described_by_what_was_run(
     assert CUT_SHORT in finding.note
 
 
+def test_a_moment_that_was_not_explained_is_described_by_the_updates_around_it(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "RUNS", 0)
+    subject = world(two_steps, "0=64", sites=STEPS)
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.message.startswith("a crash between `a` (hash.c:10) and `b` (hash.c:12) ")
+    assert CUT_SHORT in finding.note
+
+
 @pytest.mark.parametrize("at_once", [False, True], ids=["at another place", "at the same two places"])
 def test_what_was_not_minimised_is_counted_with_a_later_finding_that_explains_it(
     at_once: bool, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
