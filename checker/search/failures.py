@@ -105,6 +105,7 @@ class Failures:
         self._new: deque[Failure] = deque()  # wait, and show no known finding as far as is known
         self._similar: deque[Failure] = deque()  # wait, and may be further states of known findings
         self._last: deque[Failure] = deque()  # hangs, which are expensive
+        self._under_way: tuple[Failure, ...] = ()  # what is being explained
         self._hangs = False  # whether a state has timed out
         self._unexplained: tuple[str, ...] = ()  # what the report states about those that waited to the end
         self.pace = PACE  # results of the search that are taken for each run that explains
@@ -159,10 +160,10 @@ class Failures:
 
     def end(self) -> None:
         """The search has ended: what still waits is counted, and what shows no known finding is an uncertain one."""
-        waiting = [*self._new, *self._similar, *self._last]
+        waiting = [*self._under_way, *self._new, *self._similar, *self._last]
         if not waiting:
             return
-        new = [failure for failure in (*self._new, *self._last) if not self._shows_known(failure)]
+        new = [failure for failure in (*self._under_way, *self._new, *self._last) if not self._shows_known(failure)]
         token = self.register.token((new or waiting)[0].candidate.choice.state, self._outer)
         self._unexplained = (_UNEXPLAINED.format(len(waiting), len(new), token),)
         for candidate, verdict, _ in new[:1]:
@@ -180,6 +181,7 @@ class Failures:
 
     def explain(self, failure: Failure) -> bool:
         """Deal with a state that failed; whether it counts as failing, because it failed again."""
+        self._under_way = (failure,)
         before, (candidate, verdict, _) = self.failing, failure
         finding = self._known_causes.finding(candidate.choice, verdict)
         if finding is not None and self.register.covers(finding, candidate.choice.state):
@@ -188,6 +190,7 @@ class Failures:
             self._case(candidate.choice.state, finding)
         else:
             self._confirm(candidate, verdict)
+        self._under_way = ()
         return self.failing > before
 
     def _confirm(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
