@@ -107,7 +107,7 @@ def _bugs_of(finding: Finding, bugs: list[recall.Bug]) -> set[int]:
 
 
 def distinct(named: list[set[int]]) -> set[int]:
-    """As many bugs as findings can stand for, one for each: some lines are the culprits of several bugs."""
+    """As many bugs as there are findings of them, one for each: some lines are the culprits of several bugs."""
     finding_of: dict[int, int] = {}
 
     def placed(finding: int, tried: set[int]) -> bool:

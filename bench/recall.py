@@ -212,7 +212,7 @@ def _search(
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
     def led_to() -> int:
-        """States when the state had failed that led to it: the search went on while that was explained."""
+        """States when the state had failed that led to it: the search continued while its cause was looked for."""
         return min((draft.found[0] for draft in search.register.drafts if draft.found[0]), default=0)
 
     def watch(progress: Progress) -> None:

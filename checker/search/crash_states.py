@@ -1,7 +1,7 @@
 """The search over crash states: a strategy's states in its order, each distinct image checked once, failures explained.
 
 One user of the loop (loop.py): a choice is a state and why it is tested, its result a verdict. While a run is awaited
-that explains a failure, a fixed number of further results is taken. So both go on at once, and what is found does not
+that explains a failure, a fixed number of further results is taken. So both run at once, and what is found does not
 depend on how many workers there are.
 """
 
@@ -19,7 +19,7 @@ from crashcheck.checker.findings.register import Register
 from crashcheck.checker.oracles.verdict_cache import VerdictCache, nothing
 from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.checker.results import Discovery, Finding, GroupRow, StateCounts, StopReason, Verdict
-from crashcheck.checker.search.failures import PACE, Failure, Failures
+from crashcheck.checker.search.failures import PACE, FailedOnce, Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop, Reached
 from crashcheck.checker.search.protocol import AWAIT, Candidate, Pause
@@ -244,7 +244,7 @@ class Search:
         elif self._source.leaves_failures:
             self._failures.left_to_others(candidate, verdict)
         else:
-            self._failures.add(Failure(candidate, verdict, self._reached.executed - len(self._source.reused)))
+            self._failures.add(FailedOnce(candidate, verdict, self._reached.executed - len(self._source.reused)))
         self._show()
 
     def _explain(self, ended: bool) -> bool:
@@ -254,7 +254,7 @@ class Search:
         failure = self._failures.next(last=ended or self._meter.in_last_quarter)
         if failure is None:
             return False
-        # What shows a known finding is explained in passing: no worker waits for it.
+        # What shows a known finding is diagnosed in passing: no worker waits for it.
         with self._executor.aside() if self._failures.pace == PACE else nullcontext():
             self._show()
             try:

@@ -55,7 +55,7 @@ _PACE_OF_SIMILAR = 8  # the same of others
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
 
-class Failure(NamedTuple):
+class FailedOnce(NamedTuple):
     """A choice whose execution failed, once."""
 
     candidate: Candidate[Choice]
@@ -102,10 +102,10 @@ class Failures:
         self._classifier = Classifier(subject, verdicts)
         self._known_causes = KnownCauses(subject, signatures)
         self._in_failing_stretch = np.zeros(len(subject.space.points), dtype=np.bool_)  # of each crash point
-        self._new: deque[Failure] = deque()  # wait, and show no known finding as far as is known
-        self._similar: deque[Failure] = deque()  # wait, and may be further states of known findings
-        self._last: deque[Failure] = deque()  # hangs, which are expensive
-        self._under_way: tuple[Failure, ...] = ()  # what is being explained
+        self._new: deque[FailedOnce] = deque()  # wait, and show no known finding as far as is known
+        self._similar: deque[FailedOnce] = deque()  # wait, and may be further states of known findings
+        self._last: deque[FailedOnce] = deque()  # hangs, which are expensive
+        self._under_way: tuple[FailedOnce, ...] = ()  # what is being explained
         self._hangs = False  # whether a state has timed out
         self._unexplained: tuple[str, ...] = ()  # what the report states about those that waited to the end
         self.pace = PACE  # results of the search that are taken for each run that explains
@@ -134,7 +134,7 @@ class Failures:
         if verdict.outcome is Outcome.TIMEOUT:
             self.known_timeouts.suspect(candidate.choice)
 
-    def add(self, failure: Failure) -> None:
+    def add(self, failure: FailedOnce) -> None:
         """Let a state that failed wait for its turn."""
         candidate, verdict, _ = failure
         if verdict.outcome is Outcome.TIMEOUT:
@@ -145,7 +145,7 @@ class Failures:
         else:
             self._new.append(failure)
 
-    def next(self, *, last: bool) -> Failure | None:
+    def next(self, *, last: bool) -> FailedOnce | None:
         """The failing state whose turn it is, which then waits no more; hangs but the first only with `last`."""
         while self._new:
             failure = self._new.popleft()
@@ -172,14 +172,14 @@ class Failures:
                 draft.uncertain, draft.states = _FAILED_ONCE, len(new)
                 self.fresh.append(draft)
 
-    def _shows_known(self, failure: Failure) -> bool:
+    def _shows_known(self, failure: FailedOnce) -> bool:
         """Whether a state may be one more of a known finding: no run was made for it."""
         choice, verdict = failure.candidate.choice, failure.verdict
         if self._in_failing_stretch[choice.state.point] or self._known_causes.has(choice, verdict):
             return True
         return bool(self.register.applicable(choice.state))
 
-    def explain(self, failure: Failure) -> bool:
+    def explain(self, failure: FailedOnce) -> bool:
         """Deal with a state that failed; whether it counts as failing, because it failed again."""
         self._under_way = (failure,)
         before, (candidate, verdict, _) = self.failing, failure

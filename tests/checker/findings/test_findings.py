@@ -351,7 +351,7 @@ def test_what_was_not_minimised_is_described_by_what_was_run(
     assert CUT_SHORT in finding.note
 
 
-def test_a_moment_that_was_not_explained_is_described_by_the_updates_around_it(
+def test_a_moment_without_a_cause_is_described_by_the_updates_around_it(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "RUNS", 0)

@@ -11,7 +11,7 @@ from crashcheck.checker.findings.classify import Cause, Classifier
 from crashcheck.checker.results import FindingKind, StopReason, Verdict
 from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.search.failures import Failure, Failures
+from crashcheck.checker.search.failures import FailedOnce, Failures
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Exhaustive, Ranked, Strategy
 from support.checked_worlds import World, persist, place, without_times, words
@@ -84,7 +84,7 @@ def test_all_bugs_are_found_and_every_failing_state_is_counted_once(world: World
     assert not found.warnings
 
 
-def test_the_search_continues_while_a_failure_is_explained(world: World) -> None:
+def test_the_search_continues_while_a_failure_is_diagnosed(world: World) -> None:
     with world.executor(2) as executor:
         shown: list[Progress] = []
         world.search(executor, strategy=Ranked(), budget=Budget(states=60), progress=shown.append)
@@ -94,27 +94,27 @@ def test_the_search_continues_while_a_failure_is_explained(world: World) -> None
 
 @pytest.mark.parametrize("runs", [12, 20, 24, 40, 60])
 @pytest.mark.parametrize("strategy", [Ranked(), Exhaustive()], ids=["ranked", "exhaustive"])
-def test_what_failed_and_was_not_explained_in_time_is_reported(world: World, strategy: Strategy, runs: int) -> None:
+def test_what_failed_and_was_not_diagnosed_in_time_is_reported(world: World, strategy: Strategy, runs: int) -> None:
     """By a clock that counts runs of the check, a second each."""
     failing: set[bytes] = set()
     with world.executor(1) as executor, pytest.MonkeyPatch.context() as patched:
         patched.setattr(crash_states, "Meter", lambda budget: Meter(budget, clock=lambda: executor.executed))
         add = Failures.add
 
-        def note(failures: Failures, failure: Failure) -> None:
+        def note(failures: Failures, failure: FailedOnce) -> None:
             failing.add(failure.candidate.fingerprint)
             add(failures, failure)
 
         patched.setattr(Failures, "add", note)
         found = world.search(executor, strategy=strategy, budget=Budget(seconds=runs))
     assert found.stop_reason is StopReason.BUDGET_SECONDS
-    waiting = [text for text in found.warnings if "were run again and explained" in text]
+    waiting = [text for text in found.warnings if "were run again and" in text]
     counts = [int(text.removeprefix("the search ended before ").split()[0]) for text in waiting]
-    assert -1 <= len(failing) - found.states.failing - sum(counts) <= 0  # the one that was being explained counts twice
+    assert -1 <= len(failing) - found.states.failing - sum(counts) <= 0  # the last one counts twice
     assert bool(failing) == bool(found.uncertain or found.findings)
 
 
-def test_what_ctrl_c_interrupts_while_it_is_explained_is_reported(world: World) -> None:
+def test_what_ctrl_c_interrupts_while_it_is_diagnosed_is_reported(world: World) -> None:
     with world.executor(1) as executor, pytest.MonkeyPatch.context() as patched:
 
         def interrupted(classifier: Classifier, state: CrashState, verdict: Verdict) -> Cause:
@@ -124,4 +124,4 @@ def test_what_ctrl_c_interrupts_while_it_is_explained_is_reported(world: World) 
         found = world.search(executor, strategy=Ranked())
     assert found.stop_reason is StopReason.INTERRUPTED
     assert found.findings or found.uncertain
-    assert any("were run again and explained" in text for text in found.warnings)
+    assert any("were run again and" in text for text in found.warnings)
