@@ -42,8 +42,7 @@ HIDES = {
 
 def measure(repetitions: int) -> dict[str, object]:
     """One search of each structure, whatever `repetitions`: a minute each."""
-    chosen, seconds = os.environ.get("PROGRAMS", "").split(), float(os.environ.get("SECONDS_EACH", SECONDS))
-    figures = {name: _measured(name, seconds) for name in HIDES if not chosen or name in chosen}
+    figures = {name: _measured(name, SECONDS) for name in HIDES}
     return {**figures, "calibration": calibration(), "load": round(os.getloadavg()[0], 1)}
 
 
@@ -74,11 +73,11 @@ def _measured(program: str, seconds: float) -> dict[str, object]:
         "states": found.states.executed,
         "failing": found.states.failing,
         "seconds": round(took_s, 1),
-        "seconds_to_first_finding": min((one.seconds for one in found.discoveries), default=-1.0),
+        "seconds_to_first_state": round(found.first_state_s or -1.0, 3),
+        "seconds_to_first_finding": round(min((one.seconds for one in found.discoveries), default=-1.0), 3),
         "share_of_runs_that_explain": round(found.probes / max(1, runs), 3),
         "share_of_busy_cores": round((main + own + checks) / available_s, 3),
         "share_of_main_process": round(main / available_s, 3),
-        **({"warnings": " | ".join(found.warnings)} if os.environ.get("VERBOSE") else {}),
     }
 
 

@@ -1,6 +1,6 @@
 """The loop of every search: choices in order, each distinct one executed once, until they or the budget end.
 
-What a result calls for (explaining a failure) is done between two results, and may let the loop continue while it waits.
+What a result calls for (explaining a failure) is done between two results. While it waits, the loop may continue.
 
 Invariants that the code below keeps:
 
