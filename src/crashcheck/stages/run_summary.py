@@ -112,7 +112,7 @@ def summarise(
 
 def not_modelled(config: Config, trace: Trace) -> RunResult:
     """The result where the budget ended before it was known which crash states there are."""
-    states = StateCounts(0, False, "no crash point was looked at", 0, 0, 0, 0, 0, 0)
+    states = StateCounts(0, False, "no crash point was examined", 0, 0, 0, 0, 0, 0)
     seen = replace(trace_summary(trace, Completeness(())), not_followed=(NOT_COMPARED,))
     why = "the time budget ended while the run was modelled: raise it; its crash states are not known"
     empty = nothing_searched(config, None, "")
