@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -90,8 +90,12 @@ class RecordedRun:
 
 
 @contextmanager
-def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[RunFolder]:
+def built(
+    config: Config, on_phase: OnPhase = lambda phase: None, environment: Mapping[str, str] | None = None
+) -> Iterator[RunFolder]:
     """A new run folder, with the program built by [build]. No other run of the project builds until the end.
+
+    `environment` is added to that of the build.
 
     Raises CrashcheckError: work-folder, build-failed.
     """
@@ -107,14 +111,14 @@ def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[Ru
             if config.build.command is not None:
                 run_folder.waited_s += programs.alone(on_wait)
                 on_phase("building")
-                build(config, run_folder.path)
+                build(config, run_folder.path, environment)
             run_folder.waited_s += programs.together(on_wait)
             yield run_folder
     finally:
         run_folder.close()
 
 
-def build(config: Config, folder: Path) -> None:
+def build(config: Config, folder: Path, environment: Mapping[str, str] | None = None) -> None:
     """Run the [build] command; its output goes to a log in `folder`. Raises CrashcheckError build-failed."""
     assert config.build.command is not None
     log = folder / "build.log"
@@ -125,7 +129,7 @@ def build(config: Config, folder: Path) -> None:
             config.build.command.argv(pool=str(folder / "pool")),
             folder,
             config.folder,
-            {**inherited_environment(), "PATH": path, **prepare.build_environment(config)},
+            {**inherited_environment(), "PATH": path, **prepare.build_environment(config), **(environment or {})},
             None,
             log.name,
             log.name,

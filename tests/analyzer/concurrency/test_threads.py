@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from crashcheck import config
-from crashcheck.analyzer.concurrency import anticipating
+from crashcheck.analyzer.compile.driver.toolchain import THREADS
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
 from crashcheck.cli.learn import Checked, check, learn
 from support.compilers import c_compiler
 from support.paths import EXAMPLES
@@ -52,6 +53,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Path:
             shutil.copy(file, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(commands), prepend=":")
+        patch.setenv(THREADS, "learn")
         subprocess.run(
             ["make", "-s", "CC=crashcheck-cc", f"PLAIN_CC={shlex.join(c_compiler())}"], cwd=folder, check=True
         )
@@ -87,7 +89,7 @@ def must_anticipate(checked: Checked, folder: Path, pattern: Pattern, before: st
 def test_training_levels_off_and_the_bad_schedules_are_recognised_at_the_turning_point(
     programs: Path, pattern: Pattern, tmp_path: Path
 ) -> None:
-    learned = tmp_path / "learned.json"
+    learned = programs / f"{pattern.program}-{tmp_path.name}.json"
     learning = learn(configured(programs, pattern.program, "{run}"), learned, RUNS)
     assert learning.new[0] > 0
     assert 1 <= learning.levelled_at <= GOOD
@@ -103,7 +105,7 @@ def test_training_levels_off_and_the_bad_schedules_are_recognised_at_the_turning
 def test_a_good_schedule_that_was_not_trained_is_relaxed_and_the_bad_ones_stay_recognised(
     programs: Path, pattern: Pattern, tmp_path: Path
 ) -> None:
-    learned = tmp_path / "learned.json"
+    learned = programs / f"{pattern.program}-{tmp_path.name}.json"
     learn(configured(programs, pattern.program, "1"), learned, 1)
     other = configured(programs, pattern.program, "2")
     check(other, learned, relax=True)
@@ -112,6 +114,6 @@ def test_a_good_schedule_that_was_not_trained_is_relaxed_and_the_bad_ones_stay_r
     for schedule, before in pattern.bad.items():
         checked = check(configured(programs, pattern.program, schedule), learned)
         must_anticipate(checked, programs, pattern, before)
-    trained = tmp_path / "trained.json"
+    trained = programs / f"{pattern.program}-{tmp_path.name}-both.json"
     learn(configured(programs, pattern.program, "{run}"), trained, GOOD)
-    assert anticipating.load(trained) == anticipating.load(learned)
+    assert AnticipatingInvariants.load(trained) == AnticipatingInvariants.load(learned)
