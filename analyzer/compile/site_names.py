@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crashcheck.analyzer.compile.facts import Site, UnitFacts, is_source
 
 _LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
-_ID_BITS = 63  # the highest bit of an id is CC_GUARD_CHANGED (runtime/include/guard.h)
+CHANGED = 1 << 63  # in the id of a site whose code changed: CC_GUARD_CHANGED of runtime/include/guard.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class NamedSite:
 
 
 def site_id(name: str) -> int:
-    """The number of a site in a guarded program: never 0, which is nil."""
+    """The number of a site in a guarded program: below CHANGED, and never 0, which is nil."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") % (1 << _ID_BITS) or 1
+    return int.from_bytes(digest, "little") % CHANGED or 1
 
 
 class Namer:

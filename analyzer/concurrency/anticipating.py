@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from crashcheck.analyzer.compile.learned_sets import LearnedSets, LearnedSite
-from crashcheck.analyzer.compile.site_names import NamedSite, Namer
+from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 from crashcheck.analyzer.concurrency.observations import Kind, Log, shared_sites
 
 NOTHING = "nothing of another thread"
@@ -52,6 +52,40 @@ class Violation:
             f"{self.seen.site} (thread {self.seen.thread}{count}): after {before}; "
             f"in passing runs after {' or '.join(self.expected)}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """What a guarded program did about a violation, in all: `seconds` stalled, `resolved` times by an access of another
+    thread, `unresolved` times until the longest stall was over."""
+
+    violation: Violation
+    seconds: float
+    resolved: int
+    unresolved: int
+
+    def __str__(self) -> str:
+        return f"{self.violation}; stalled {self.seconds * 1e3:.1f} ms: {self.resolved} resolved, {self.unresolved} not"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The log of a guarded program, named. `untrained`: sites that training never ran, each with its accesses."""
+
+    stalls: tuple[Stall, ...]
+    untrained: tuple[tuple[NamedSite, int], ...]
+    codes: Mapping[str, str]
+    lost: tuple[str, ...]
+
+    @property
+    def harmless(self) -> Observed:
+        """If the run was right: what it did although no passing run had done so.
+
+        A violation that was resolved never took place: it shows nothing, and must stay one.
+        """
+        seen = tuple(stall.violation.seen for stall in self.stalls if stall.unresolved)
+        names = frozenset(site.name for one in seen for site in (one.site, one.before) if site is not None)
+        return Observed(seen, names, self.codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +181,24 @@ def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
         zip(alone["site"].tolist(), alone["before"].tolist(), strict=True),
     )
     return Observed(tuple(merged.values()), frozenset(names[site].name for site in shared), namer.codes(log.units))
+
+
+def read_guarded(log: Log, learned: AnticipatingInvariants, folder: str | os.PathLike[str]) -> Guarded:
+    """What a guarded program did, by the sets that it was built with; names are relative to `folder`."""
+    namer = Namer(folder)
+    named = [one.site for one in learned.sites.values()]
+    named += [namer.named(unit, index) for unit in log.units for index in range(len(unit.sites))]
+    names = {site_id(site.name): site for site in named}
+
+    def name(number: int) -> NamedSite:
+        return names.get(number & ~CHANGED) or NamedSite(f"site {number & ~CHANGED:x}", "", "", "", "")
+
+    stalls = []
+    for row in log.of(Kind.VIOLATION):
+        site, before = name(int(row["site"])), name(int(row["before"])) if row["before"] else None
+        one = learned.sites.get(site.name)
+        seen = Seen(site, before, int(row["thread"]), int(row["count"]))
+        violation = Violation(seen, learned.expected(one) if one is not None else ())
+        stalls.append(Stall(violation, int(row["stalled_ns"]) / 1e9, int(row["resolved"]), int(row["unresolved"])))
+    untrained = tuple((name(int(row["site"])), int(row["count"])) for row in log.of(Kind.UNTRAINED))
+    return Guarded(tuple(stalls), untrained, namer.codes(log.units), log.lost)

@@ -48,7 +48,7 @@ class Kind(IntEnum):
 class Log:
     """What was observed: rows of ROW in the order in which they were first made, and the facts of the units.
 
-    `lost`: what there was no room for, in words; empty if nothing.
+    `lost`: what could not be observed exactly, in words; empty if nothing.
     """
 
     rows: NDArray[np.void]
@@ -57,7 +57,8 @@ class Log:
 
     def of(self, kind: Kind) -> NDArray[np.void]:
         """The rows of one kind."""
-        return self.rows[self.rows["kind"] == kind]
+        rows: NDArray[np.void] = self.rows[self.rows["kind"] == kind]
+        return rows
 
 
 def read_log(path: Path) -> Log:
@@ -87,6 +88,7 @@ def read_log(path: Path) -> Log:
             ("rows_lost", "observations: the table is full"),
             ("facts_lost", "units: no room for their facts"),
             ("unseen", "accesses: no memory to follow them"),
+            ("taken_over", "locks of variables, taken from threads that never gave them back"),
         )
         if header[name]
     )

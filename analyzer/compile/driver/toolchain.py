@@ -123,7 +123,7 @@ THREADS = "CRASHCHECK_THREADS"  # "learn", or the path of learned sets: compile 
 
 
 class Runtime:
-    """Libraries and headers of what is behind the hooks (hooks.h or guard.h), and the functions that it has models for."""
+    """Libraries and headers of what is behind hooks.h or guard.h, and the functions that it has models for."""
 
     __slots__ = ("include", "link", "models", "shared", "start", "static")
 

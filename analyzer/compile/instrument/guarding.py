@@ -21,10 +21,9 @@ from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.compile.ir.text import ModuleText, call_arguments, operand, type_end, value_end
 from crashcheck.analyzer.compile.ir.typemap import Target
 from crashcheck.analyzer.compile.learned_sets import LearnedSets
-from crashcheck.analyzer.compile.site_names import NamedSite, Namer, site_id
+from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 
 VERSION = 1  # CC_GUARD_VERSION
-CHANGED = 1 << 63  # CC_GUARD_CHANGED
 
 _DECLARED = """
 declare void @cc_guard_begin(ptr, i64, ptr, i32) nounwind

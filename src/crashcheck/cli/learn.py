@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Judged, Observed
-    from crashcheck.runtime.record import ProcessEnd
+    from crashcheck.analyzer.concurrency.observations import Log
 
 LEARNED = "crashcheck.learned.json"
 RUNS = 10
@@ -86,13 +84,14 @@ def learn(config: Config, path: Path, runs: int, report: Callable[[str], None] |
     running and of the file.
     """
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+    from crashcheck.stages.threads import threaded_runs
 
     learned = AnticipatingInvariants.load(path) if path.exists() else AnticipatingInvariants()
     new: list[int] = []
-    with _runs(config, path) as observe:
+    with threaded_runs(config, "learn") as run:
         for number in range(1, runs + 1):
             try:
-                observed, _ = observe(number, must_succeed=True)
+                log, _ = run(number, True)
             except CrashcheckError as error:
                 if error.slug not in ("workload-failed", "workload-timeout"):
                     raise
@@ -102,6 +101,7 @@ def learn(config: Config, path: Path, runs: int, report: Callable[[str], None] |
                     "Nothing was kept: only passing runs are learned from. `crashcheck learn --check` shows how a run "
                     "differs from what was learned before.",
                 ) from error
+            observed = _observed(log, path)
             before = learned.predecessors
             learned = learned.learn(observed)
             new.append(learned.predecessors - before)
@@ -118,10 +118,12 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
     Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of running.
     """
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+    from crashcheck.stages.threads import threaded_runs
 
     learned = AnticipatingInvariants.load(path)
-    with _runs(config, path) as observe:
-        observed, end = observe(1, must_succeed=False)
+    with threaded_runs(config, "learn") as run:
+        log, end = run(1, False)
+    observed = _observed(log, path)
     failure = "" if end.exit_code == 0 else end.text(config.workload.timeout_s)
     added = -1
     if relax and not failure:
@@ -131,36 +133,19 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
     return Checked(learned.judge(observed), failure, added)
 
 
-@contextmanager
-def _runs(config: Config, path: Path) -> Iterator[Callable[..., tuple[Observed, ProcessEnd]]]:
-    """Build, and give the function that runs the workload once (number, must_succeed) and observes it."""
-    from crashcheck.analyzer.compile.driver.toolchain import THREADS
-    from crashcheck.analyzer.concurrency import observe, read_log
-    from crashcheck.runtime.record import run_plain
-    from crashcheck.stages.recording import built, workload_in
+def _observed(log: Log | None, path: Path) -> Observed:
+    """A run's interleavings, named relative to the folder of what is learned. Raises CrashcheckError learn-nothing."""
+    from crashcheck.analyzer.concurrency import observe
 
-    with built(config, environment={THREADS: "learn"}) as run_folder:
-
-        def once(number: int, *, must_succeed: bool) -> tuple[Observed, ProcessEnd]:
-            work = run_folder.path / f"learn-{number}"
-            log = work / "threads.log"
-            workload = workload_in(config, work, number)
-            workload = replace(
-                workload, must_succeed=must_succeed, env={**workload.env, "CRASHCHECK_GUARD": f"log={log.resolve()}"}
-            )
-            end = run_plain(workload, work)
-            observed = observe(read_log(log), path.resolve().parent) if log.exists() else None
-            shutil.rmtree(work)
-            if observed is None or not observed.seen:
-                raise CrashcheckError(
-                    "learn-nothing",
-                    "the workload made no access to memory that crashcheck observes.",
-                    "[build] must compile all of it again, with crashcheck-cc or crashcheck-c++: `make` does not "
-                    "notice that the compiler changed.",
-                )
-            return observed, end
-
-        yield once
+    observed = observe(log, path.resolve().parent) if log is not None else None
+    if observed is None or not observed.seen:
+        raise CrashcheckError(
+            "learn-nothing",
+            "the workload made no access to memory that crashcheck observes.",
+            "[build] must compile all of it again, with crashcheck-cc or crashcheck-c++: `make` does not notice that "
+            "the compiler changed.",
+        )
+    return observed
 
 
 def summary(learning: Learning, path: Path) -> str:

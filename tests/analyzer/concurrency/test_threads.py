@@ -1,4 +1,4 @@
-"""The paper's eight patterns (AI, table 1): violations are recognised at the turning point, before it is passed."""
+"""The paper's eight patterns (AI, table 1): a violation is recognised at its turning point, and a guard prevents it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 from crashcheck import config
 from crashcheck.analyzer.compile.driver.toolchain import THREADS
-from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Guarded, read_guarded
+from crashcheck.analyzer.concurrency.observations import read_log
 from crashcheck.cli.learn import Checked, check, learn
 from support.compilers import c_compiler
 from support.paths import EXAMPLES
@@ -117,3 +118,38 @@ def test_a_good_schedule_that_was_not_trained_is_relaxed_and_the_bad_ones_stay_r
     trained = programs / f"{pattern.program}-{tmp_path.name}-both.json"
     learn(configured(programs, pattern.program, "{run}"), trained, GOOD)
     assert AnticipatingInvariants.load(trained) == AnticipatingInvariants.load(learned)
+
+
+def guarded_run(program: Path, schedule: str, log: Path) -> subprocess.CompletedProcess[str]:
+    """Runs with a stall so long that it ends only by another thread's access."""
+    environment = {"CRASHCHECK_GUARD": f"stall=1000000,most=100,log={log}"}
+    return subprocess.run([program, schedule], env=environment, capture_output=True, text=True, check=False)
+
+
+@each
+def test_a_guarded_program_stalls_at_the_turning_point_and_does_not_fail(
+    programs: Path, pattern: Pattern, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    path = programs / f"{pattern.program}-{tmp_path.name}.json"
+    learn(configured(programs, pattern.program, "{run}"), path, GOOD)
+    program = tmp_path / "guarded"
+    command = ["crashcheck-cc", "--guard", path, "-O0", "-g", "-pthread", "-o", program]
+    sources = [f"{pattern.program}.c", "schedule.o"]
+    subprocess.run([*command, *sources], cwd=programs, env=environment, check=True)
+    learned = AnticipatingInvariants.load(path)
+    for good in range(1, GOOD + 1):
+        log = tmp_path / f"log-{good}"
+        assert guarded_run(program, str(good), log).returncode == 0
+        assert read_guarded(read_log(log), learned, programs) == Guarded((), (), learned.codes, ())
+    for schedule, before in pattern.bad.items():
+        unguarded = subprocess.run([programs / pattern.program, schedule], capture_output=True, check=False)
+        assert unguarded.returncode == 1
+        log = tmp_path / f"log-{schedule}"
+        assert guarded_run(program, schedule, log).returncode == 0
+        # The thread that goes on meanwhile may be stalled, too, until this one is awake.
+        first, *others = read_guarded(read_log(log), learned, programs).stalls
+        seen = first.violation.seen
+        assert seen.site.where == line_of(programs, pattern.program, "/* turning point */")
+        assert (first.resolved, [stall.unresolved for stall in (first, *others)]) == (1, [0] * (1 + len(others)))
+        came_before = seen.before.where if seen.before is not None else None
+        assert came_before == (line_of(programs, pattern.program, before) if before is not None else None)
