@@ -2,7 +2,7 @@
 
 Returns `AnticipatingInvariants`, for `crashcheck learn` and `crashcheck guard`.
 
-Other rooms import `anticipating`.
+Other rooms import `anticipating` and `observations`.
 """
 
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, observe

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from crashcheck.analyzer.compile.learned_sets import LearnedSets, LearnedSite
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
-from crashcheck.analyzer.concurrency.observations import Kind, Log, shared_sites
+from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, shared_sites
 
 NOTHING = "nothing of another thread"
 
@@ -168,14 +168,14 @@ def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
         for index in range(len(unit.sites))
     }
     merged: dict[tuple[str, str | None], Seen] = {}
-    remote = log.of(Kind.REMOTE)
+    remote = log.of(ObservationKind.REMOTE)
     for row in remote:
         site, before = names[int(row["site"])], names[int(row["before"])] if row["before"] else None
         key = site.name, before.name if before is not None else None
         known = merged.get(key)  # of another unit that was compiled from the same source, or a row that was made twice
         count = int(row["count"]) + (known.count if known else 0)
         merged[key] = replace(known, count=count) if known else Seen(site, before, int(row["thread"]), count)
-    alone = log.of(Kind.SAME_THREAD)
+    alone = log.of(ObservationKind.SAME_THREAD)
     shared = shared_sites(
         zip(remote["site"].tolist(), remote["before"].tolist(), strict=True),
         zip(alone["site"].tolist(), alone["before"].tolist(), strict=True),
@@ -194,11 +194,11 @@ def read_guarded(log: Log, learned: AnticipatingInvariants, folder: str | os.Pat
         return names.get(number & ~CHANGED) or NamedSite(f"site {number & ~CHANGED:x}", "", "", "", "")
 
     stalls = []
-    for row in log.of(Kind.VIOLATION):
+    for row in log.of(ObservationKind.VIOLATION):
         site, before = name(int(row["site"])), name(int(row["before"])) if row["before"] else None
         one = learned.sites.get(site.name)
         seen = Seen(site, before, int(row["thread"]), int(row["count"]))
         violation = Violation(seen, learned.expected(one) if one is not None else ())
         stalls.append(Stall(violation, int(row["stalled_ns"]) / 1e9, int(row["resolved"]), int(row["unresolved"])))
-    untrained = tuple((name(int(row["site"])), int(row["count"])) for row in log.of(Kind.UNTRAINED))
+    untrained = tuple((name(int(row["site"])), int(row["count"])) for row in log.of(ObservationKind.UNTRAINED))
     return Guarded(tuple(stalls), untrained, namer.codes(log.units), log.lost)

@@ -35,7 +35,7 @@ ROW = np.dtype(
 NIL = 0
 
 
-class Kind(IntEnum):
+class ObservationKind(IntEnum):
     """enum cc_guard_kind."""
 
     REMOTE = 1
@@ -55,7 +55,7 @@ class Log:
     units: tuple[UnitFacts, ...]
     lost: tuple[str, ...]
 
-    def of(self, kind: Kind) -> NDArray[np.void]:
+    def of(self, kind: ObservationKind) -> NDArray[np.void]:
         """The rows of one kind."""
         rows: NDArray[np.void] = self.rows[self.rows["kind"] == kind]
         return rows

@@ -53,7 +53,7 @@ static void end_step(void) {
     under_way = -1;
 }
 
-/* If a guard stalls the other thread, nothing of that can happen before this one goes on. */
+/* If a guard stalls the other thread, nothing of that can happen before this one continues. */
 static int may_begin(int step) {
     if (crashcheck_guard_stalled && crashcheck_guard_stalled())
         return 1;

@@ -4,10 +4,10 @@
  *
  * For a variable inside an aligned word, the check, the record and the access are one step: the thread has the word from
  * cc_guard_begin to cc_guard_end, and gives it up while it is stalled. Of an access to several words (a copy, a fill, a wide
- * vector) each word is checked and recorded in one step, before all of the access: another thread may come in between. The
+ * vector) each word is checked and recorded in one step, before all of the access: another thread may access it in between. The
  * same is so for an access that a signal interrupts whose handler accesses shared memory itself.
  *
- * In a training build nothing is checked, and what came before each access is logged. */
+ * In a training build nothing is checked, and the remote predecessor of each access is logged. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -29,7 +29,7 @@ static _Atomic uint32_t state; /* of the runtime */
 enum { UNSTARTED, STARTING, READY, FAILED };
 static _Atomic uint32_t threads, stalled;
 
-static void say(const char *text)
+static void report(const char *text)
 {
     raw3(SYS_write, 2, (long)text, (long)raw_length(text));
 }
@@ -63,15 +63,26 @@ static const char *read_options(const char *text)
             text++;
     }
     if (text && *text && !path)
-        say("crashcheck guard: CRASHCHECK_GUARD is not stall=MICROSECONDS,most=NUMBER,observe,log=FILE\n");
+        report("crashcheck guard: CRASHCHECK_GUARD is not stall=MICROSECONDS,most=NUMBER,observe,log=FILE\n");
     option.stall_ns = stall_us * 1000;
     option.most_ns = option.stall_ns * most;
     return path;
 }
 
+static uint32_t kernel_id(void)
+{
+    return (uint32_t)raw3(SYS_gettid, 0, 0, 0);
+}
+
 static void forked(void)
 {
-    cc_left_behind = atomic_load(&threads);
+    if (cc_self.tid)
+        cc_self.tid = kernel_id();
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
 }
 
 static bool start(bool training)
@@ -83,15 +94,13 @@ static bool start(bool training)
     option.learns = path != NULL;
     bool works = cc_shadow_open();
     if (!works)
-        say("crashcheck guard: no address space; the program runs unguarded\n");
+        report("crashcheck guard: no address space; the program runs unguarded\n");
     else if (!cc_rows_open(path, training)) {
         works = cc_log != NULL;
-        say(works ? "crashcheck guard: the log cannot be written; nothing is logged\n"
+        report(works ? "crashcheck guard: the log cannot be written; nothing is logged\n"
                   : "crashcheck guard: no memory; the program runs unguarded\n");
         option.learns = false;
     }
-    if (works)
-        pthread_atfork(NULL, NULL, forked);
     atomic_store(&state, works ? READY : FAILED);
     return works;
 }
@@ -227,8 +236,10 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
         cc_give(cc_self.held);
     if (UNLIKELY(!unit->met))
         cc_rows_meet(unit);
-    if (UNLIKELY(!cc_self.id))
+    if (UNLIKELY(!cc_self.tid)) {
+        cc_self.tid = kernel_id();
         cc_self.id = atomic_fetch_add(&threads, 1) + 1;
+    }
     if (!site && !option.learns)
         return;
     uint64_t id = site ? site->id : unit->key + index;

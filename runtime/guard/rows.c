@@ -32,6 +32,12 @@ static long open_log(const char *path, uint64_t bytes, bool training)
     long file = raw4(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (raw_failed(file))
         return -1;
+    uint64_t magic = 0; /* still 0 if another process has just made the file */
+    long got = raw4(SYS_pread64, file, (long)&magic, sizeof magic, 0);
+    if (got && (got != sizeof magic || (magic && magic != CC_GUARD_MAGIC))) { /* somebody else's stays as it is */
+        raw3(SYS_close, file, 0, 0);
+        return -1;
+    }
     long sized = training ? raw3(SYS_ftruncate, file, (long)bytes, 0) : raw4(SYS_fallocate, file, 0, 0, (long)bytes);
     if (!raw_failed(sized))
         return file;
@@ -52,15 +58,10 @@ bool cc_rows_open(const char *path, bool training)
     if (raw_failed(mapped))
         return false;
     cc_log = (struct cc_guard_header *)mapped;
-    uint64_t none = 0; /* whoever is first; the rest of the header is the same for all that log in one way */
-    if (__atomic_compare_exchange_n(&cc_log->magic, &none, CC_GUARD_MAGIC, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        cc_log->version = CC_GUARD_VERSION;
-        cc_log->rows = count;
-        cc_log->facts_bytes = facts;
-    } else if (none != CC_GUARD_MAGIC) { /* somebody else's file stays as it is */
-        raw3(SYS_munmap, mapped, (long)bytes, 0);
-        return cc_rows_open(NULL, training);
-    }
+    cc_log->version = CC_GUARD_VERSION; /* the same for all that log in one way */
+    cc_log->rows = count;
+    cc_log->facts_bytes = facts;
+    __atomic_store_n(&cc_log->magic, CC_GUARD_MAGIC, __ATOMIC_RELEASE);
     return !path || file >= 0;
 }
 

@@ -1,5 +1,5 @@
 /* What is known of each variable, found by its address without a search, and who has it at this moment. */
-#include <sched.h>
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "guard/base.h"
@@ -24,7 +24,6 @@ static char *arena;
 static _Atomic uint64_t arena_used;
 
 HIDDEN __thread struct thread cc_self TLS_MODEL;
-HIDDEN uint32_t cc_left_behind;
 
 static void *reserve(uint64_t bytes)
 {
@@ -108,14 +107,15 @@ struct record *cc_records(struct word *word, unsigned offset, unsigned size, uns
     return (word->grain == 1 ? word->bytes : word->records) + offset / word->grain;
 }
 
-/* Who has a word runs straight on to where it gives it up, unless a fault or a signal jumps out of that, or another process
- * was forked meanwhile: then it is taken over. */
+/* Who has a word runs straight on to where it gives it up, unless it ends there, as all threads but one do in a forked child,
+ * or a fault or signal jumps out of that: then the word is taken over. */
 #define SPINS 64u
 #define YIELDS 20000u
+#define LOOK_EVERY 16u /* yields, whether the owner is still there */
 
-static bool is_gone(uint32_t thread)
+static bool is_gone(uint32_t tid)
 {
-    return thread <= cc_left_behind && thread != cc_self.id;
+    return raw3(SYS_tgkill, raw3(SYS_getpid, 0, 0, 0), tid, 0) == -ESRCH;
 }
 
 void cc_take(struct word *word)
@@ -123,17 +123,17 @@ void cc_take(struct word *word)
     cc_self.held = word; /* before it is: a signal handler gives it up */
     for (uint32_t waited = 0;; waited++) {
         uint32_t owner = 0;
-        if (LIKELY(atomic_compare_exchange_strong_explicit(&word->owner, &owner, cc_self.id, memory_order_acquire,
+        if (LIKELY(atomic_compare_exchange_strong_explicit(&word->owner, &owner, cc_self.tid, memory_order_acquire,
                                                            memory_order_relaxed)) ||
-            owner == cc_self.id)
+            owner == cc_self.tid)
             return;
-        if (is_gone(owner) || waited > SPINS + YIELDS) {
-            if (atomic_compare_exchange_strong(&word->owner, &owner, cc_self.id)) {
+        if (waited < SPINS) {
+            __builtin_ia32_pause();
+        } else if ((waited % LOOK_EVERY == 0 && is_gone(owner)) || waited > SPINS + YIELDS) {
+            if (atomic_compare_exchange_strong(&word->owner, &owner, cc_self.tid)) {
                 __atomic_fetch_add(&cc_log->taken_over, 1, __ATOMIC_RELAXED);
                 return;
             }
-        } else if (waited < SPINS) {
-            __builtin_ia32_pause();
         } else {
             raw3(SYS_sched_yield, 0, 0, 0);
         }
@@ -145,7 +145,7 @@ void cc_take(struct word *word)
 void cc_give(struct word *word)
 {
     cc_self.held = NULL;
-    if (UNLIKELY(atomic_load_explicit(&word->owner, memory_order_relaxed) != cc_self.id))
+    if (UNLIKELY(atomic_load_explicit(&word->owner, memory_order_relaxed) != cc_self.tid))
         return; /* a handler gave it up, or it was taken over */
     bool wakes = atomic_load_explicit(&word->waiting, memory_order_relaxed) != 0;
     if (UNLIKELY(wakes))

@@ -59,13 +59,13 @@ struct cc_guard_header {
     uint64_t order;              /* rows that were begun */
     uint64_t rows_lost;          /* kinds of observations for which there was no room */
     uint64_t facts_lost;         /* units for whose facts there was no room */
-    uint64_t unseen;             /* accesses that were not looked at: no memory for what is known of the variable */
+    uint64_t unseen;             /* accesses that were not observed: no memory for what is known of the variable */
     uint64_t taken_over;         /* locks of variables that were taken from threads that never gave them back */
 };
 
 enum cc_guard_kind {
-    CC_GUARD_REMOTE = 1,         /* `site` came after `before` of another thread, or nil */
-    CC_GUARD_SAME_THREAD = 2,    /* `site` came after `before` of the same thread, on a variable of no other thread so far */
+    CC_GUARD_REMOTE = 1,         /* `site` had `before` of another thread, or nil, as its remote predecessor */
+    CC_GUARD_SAME_THREAD = 2,    /* `site` followed `before` of the same thread, on a variable of no other thread so far */
     CC_GUARD_VIOLATION = 3,      /* as REMOTE, but not in the belonging set */
     CC_GUARD_UNTRAINED = 4,      /* `site` was accessed, and training never ran it; `before` is 0 */
 };
@@ -81,7 +81,7 @@ struct cc_guard_row {
     uint64_t order;              /* of the row's first observation among those of all rows, from 1 */
     uint64_t count;
     uint32_t resolved;           /* of violations: how often another thread's access ended the stall */
-    uint32_t unresolved;         /* how often the thread went on after the longest stall, or at once if it only observes */
+    uint32_t unresolved;         /* how often the longest stall was over, or there was none as the guard only observes */
     uint64_t stalled_ns;         /* in all */
 };
 

@@ -46,10 +46,10 @@ struct record {
 };
 
 /* What is known of an aligned word of eight bytes. A variable is a run of bytes that every access so far covered as a whole
- * or not at all: `grain` is how many bytes one record stands for, 8, 4 or 1; 0 before the first access. */
+ * or not at all: `grain` is how many bytes one record is about, 8, 4 or 1; 0 before the first access. */
 #define WORD_BYTES 8u
 struct word {
-    _Atomic uint32_t owner;      /* the thread that has it, from check to access */
+    _Atomic uint32_t owner;      /* tid of the thread that has it, from check to access */
     _Atomic uint32_t waiting;    /* stalled threads */
     _Atomic uint32_t changes;    /* what they wait for */
     uint32_t grain;
@@ -70,11 +70,10 @@ HIDDEN void cc_give(struct word *word);
 HIDDEN void cc_forget(uintptr_t address, uint64_t size);
 
 struct thread {
-    uint32_t id;                 /* from 1; 0 before its first access */
+    uint32_t id;                 /* from 1, of no other thread ever; 0 before its first access */
+    uint32_t tid;                /* the kernel's, by which it can be seen to have ended */
     struct word *held;
 };
 extern HIDDEN __thread struct thread cc_self TLS_MODEL;
-/* After a fork: threads up to this number are not there, but for the one that forked. */
-extern HIDDEN uint32_t cc_left_behind;
 
 #endif

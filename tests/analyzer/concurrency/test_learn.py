@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.concurrency.observations import Kind, read_log
+from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
 from support.command_line import run_crashcheck
 
 PROGRAM = """
@@ -173,7 +173,7 @@ def seen_in(folder: Path, source: str, environment: dict[str, str]) -> list[tupl
     log = read_log(folder / "log")
     (unit,) = log.units
     return [(unit.sites[int(row["site"] - unit.key)].line, unit.sites[int(row["site"] - unit.key)].kind)
-            for row in log.of(Kind.REMOTE)]  # fmt: skip
+            for row in log.of(ObservationKind.REMOTE)]  # fmt: skip
 
 
 def test_an_access_is_observed_before_it_takes_place(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -146,7 +146,7 @@ def test_a_guarded_program_stalls_at_the_turning_point_and_does_not_fail(
         assert unguarded.returncode == 1
         log = tmp_path / f"log-{schedule}"
         assert guarded_run(program, schedule, log).returncode == 0
-        # The thread that goes on meanwhile may be stalled, too, until this one is awake.
+        # The thread that continues meanwhile may be stalled, too, until this one is awake.
         first, *others = read_guarded(read_log(log), learned, programs).stalls
         seen = first.violation.seen
         assert seen.site.where == line_of(programs, pattern.program, "/* turning point */")

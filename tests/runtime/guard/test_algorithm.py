@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.concurrency.observations import Kind, Log, read_log
+from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, read_log
 from crashcheck.runtime import build
 from support.compilers import c_compiler, sanitizing
 from support.paths import RUNTIME_PROGRAMS
@@ -43,7 +43,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return once
 
 
-def pairs_of(log: Log, kind: Kind) -> list[tuple[int, int]]:
+def pairs_of(log: Log, kind: ObservationKind) -> list[tuple[int, int]]:
     """(site, predecessor) in the order in which they were first seen; ids of the unit with key 0, so that nil is 0."""
     rows = log.of(kind)
     return list(zip(rows["site"].tolist(), rows["before"].tolist(), strict=True))
@@ -119,31 +119,31 @@ def test_figure_3_an_access_of_the_same_thread_in_between_does_not_count(run: Ru
     """
     rows = [(2, 1, X, 8), (2, 2, Y, 8), (1, 3, X, 8), (1, 4, Y, 8), (2, 5, X, 8), (1, 6, Y, 8), (1, 7, X, 8)]
     log = run(["unit 0", *lines_of(rows)])
-    assert pairs_of(log, Kind.REMOTE) == [(1, NIL), (2, NIL), (3, 1), (4, 2), (5, 3), (6, 2), (7, 5)]
+    assert pairs_of(log, ObservationKind.REMOTE) == [(1, NIL), (2, NIL), (3, 1), (4, 2), (5, 3), (6, 2), (7, 5)]
 
 
 def test_figure_4_a_belonging_set_joins_all_executions_of_a_site(run: Run) -> None:
     rows = [(1, 1, X, 8), (2, 2, X, 8), (1, 3, X, 8), (2, 2, X, 8), (1, 3, X, 8)]
     log = run(["unit 0", *lines_of(rows)])
-    assert pairs_of(log, Kind.REMOTE) == [(1, NIL), (2, 1), (3, 2), (2, 3)]
-    assert log.of(Kind.REMOTE)["count"].tolist() == [1, 1, 2, 1]
+    assert pairs_of(log, ObservationKind.REMOTE) == [(1, NIL), (2, 1), (3, 2), (2, 3)]
+    assert log.of(ObservationKind.REMOTE)["count"].tolist() == [1, 1, 2, 1]
 
 
 def test_variables_that_overlap_share_their_common_bytes(run: Run) -> None:
     """Thread 1 writes eight bytes; thread 2 reads the first four, then all eight after thread 1 wrote the last four."""
     rows = [(1, 1, 0, 8), (2, 2, 0, 4), (1, 3, 4, 4), (2, 4, 0, 8)]
     log = run(["unit 0", *lines_of(rows)])
-    assert sorted(pairs_of(log, Kind.REMOTE)) == [(1, NIL), (2, 1), (3, NIL), (4, 1), (4, 3)]
+    assert sorted(pairs_of(log, ObservationKind.REMOTE)) == [(1, NIL), (2, 1), (3, NIL), (4, 1), (4, 3)]
 
 
 def test_neighbouring_bytes_are_other_variables(run: Run) -> None:
     log = run(["unit 0", *lines_of([(1, 1, 0, 1), (2, 2, 1, 1), (1, 3, 0, 1)])])
-    assert pairs_of(log, Kind.REMOTE) == [(1, NIL), (2, NIL), (3, NIL)]
+    assert pairs_of(log, ObservationKind.REMOTE) == [(1, NIL), (2, NIL), (3, NIL)]
 
 
 def test_memory_that_is_freed_is_forgotten_and_its_neighbours_are_not(run: Run) -> None:
     lines = ["unit 0", "1 1 0 8", "1 1 8 4", "1 1 12 4", "forget 0 12", "2 2 0 8", "2 3 8 4", "2 4 12 4"]
-    assert pairs_of(run(lines), Kind.REMOTE) == [(1, NIL), (2, NIL), (3, NIL), (4, 1)]
+    assert pairs_of(run(lines), ObservationKind.REMOTE) == [(1, NIL), (2, NIL), (3, NIL), (4, 1)]
 
 
 def test_a_thousand_interleavings_are_observed_as_the_definition_has_it(run: Run) -> None:
@@ -152,13 +152,13 @@ def test_a_thousand_interleavings_are_observed_as_the_definition_has_it(run: Run
         lines += [f"unit {seed * 1000}", *lines_of(interleaving(seed))]
     log = run(lines)
     found: dict[tuple[int, int], set[tuple[int, int]]] = {}
-    for kind in (Kind.REMOTE, Kind.SAME_THREAD):
+    for kind in (ObservationKind.REMOTE, ObservationKind.SAME_THREAD):
         for site, before in pairs_of(log, kind):
             found.setdefault((site // 1000, kind), set()).add((site % 1000, before % 1000))
     for seed in range(1000):
         remote, alone = observed(interleaving(seed))
-        assert found[seed, Kind.REMOTE] == remote, seed
-        assert found.get((seed, Kind.SAME_THREAD), set()) == alone, seed
+        assert found[seed, ObservationKind.REMOTE] == remote, seed
+        assert found.get((seed, ObservationKind.SAME_THREAD), set()) == alone, seed
 
 
 def test_a_thousand_interleavings_are_judged_as_the_definition_has_it(run: Run) -> None:
@@ -180,7 +180,7 @@ def test_a_thousand_interleavings_are_judged_as_the_definition_has_it(run: Run) 
             expected[seed + 1] = violations(accesses, sets)
         log = run(lines, "stall=0,most=0,")
         assert log.lost == ()
-        rows = log.of(Kind.VIOLATION)
+        rows = log.of(ObservationKind.VIOLATION)
         for seed, (words, pairs) in expected.items():
             own = rows[rows["site"] // 1000 == seed]
             counted: Counter[int] = Counter()
@@ -195,5 +195,5 @@ def test_an_access_after_code_that_changed_is_not_judged(run: Run) -> None:
     changed = 1 << 63 | 2
     lines = ["unit 9", f"site 2 {changed}", "site 3 3 0 1", "1 2 0 8", "2 3 0 8"]
     log = run(lines, "most=0,")
-    assert pairs_of(log, Kind.VIOLATION) == []
-    assert pairs_of(log, Kind.UNTRAINED) == [(changed, 0)]
+    assert pairs_of(log, ObservationKind.VIOLATION) == []
+    assert pairs_of(log, ObservationKind.UNTRAINED) == [(changed, 0)]

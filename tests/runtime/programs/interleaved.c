@@ -50,6 +50,7 @@ int main(void)
         } else if (sscanf(line, "forget %lu %lu", &offset, &size) == 2) {
             cc_guard_forget(memory + offset, size);
         } else if (sscanf(line, "%lu %lu %lu %lu", &thread, &site, &offset, &size) == 4) {
+            cc_self.tid = 1;
             cc_self.id = (uint32_t)thread;
             cc_guard_begin(memory + offset, size, &guarded->unit, (uint32_t)site);
             cc_guard_end();
