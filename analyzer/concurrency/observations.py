@@ -104,7 +104,7 @@ def shared_sites(pairs: Iterable[tuple[int, int]], alone: Iterable[tuple[int, in
 
     `pairs`: sites with a remote predecessor or NIL; `alone`: sites with what the same thread did before on a variable
     that no other thread had accessed so far. If the later one shared that variable, so did the earlier one, which must
-    be guarded too: without it, what comes after both would find another predecessor.
+    be guarded too: else what follows both would find another predecessor.
     """
     shared = {site for pair in pairs if pair[1] != NIL for site in pair}
     earlier: dict[int, list[int]] = {}

@@ -17,6 +17,8 @@ static struct {
     int ended;
 } steps[STEPS]; /* the schedule */
 static int many, status;
+static int waiting; /* a thread, in a fix */
+static int locked, first_is_over;
 static __thread int under_way = -1;
 
 static void begin(const char *schedule) {
@@ -53,9 +55,9 @@ static void end_step(void) {
     under_way = -1;
 }
 
-/* If a guard stalls the other thread, nothing of that can happen before this one continues. */
+/* If a fix or a guard stops the other thread, nothing of that can happen before this one continues. */
 static int may_begin(int step) {
-    if (crashcheck_guard_stalled && crashcheck_guard_stalled())
+    if (waiting || (crashcheck_guard_stalled && crashcheck_guard_stalled()))
         return 1;
     for (int before = 0; before < step; before++)
         if (!steps[before].ended)
@@ -81,6 +83,44 @@ void turn(const char *name) {
         pthread_mutex_lock(&mutex);
     }
     under_way = step;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void wait_for_the_other(void) {
+    waiting = 1;
+    while (waiting) {
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+        pthread_mutex_lock(&mutex);
+    }
+}
+
+void lock(void) {
+    pthread_mutex_lock(&mutex);
+    if (locked)
+        wait_for_the_other(); /* who hands the lock over */
+    locked = 1;
+    pthread_mutex_unlock(&mutex);
+}
+
+void unlock(void) {
+    pthread_mutex_lock(&mutex);
+    locked = waiting;
+    waiting = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+void await_first(void) {
+    pthread_mutex_lock(&mutex);
+    if (!first_is_over)
+        wait_for_the_other();
+    pthread_mutex_unlock(&mutex);
+}
+
+void first_happened(void) {
+    pthread_mutex_lock(&mutex);
+    first_is_over = 1;
+    waiting = 0;
     pthread_mutex_unlock(&mutex);
 }
 

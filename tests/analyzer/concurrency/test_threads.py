@@ -126,16 +126,21 @@ def guarded_run(program: Path, schedule: str, log: Path) -> subprocess.Completed
     return subprocess.run([program, schedule], env=environment, capture_output=True, text=True, check=False)
 
 
+def guarded_build(programs: Path, pattern: Pattern, learned: Path, environment: dict[str, str], *flags: str) -> Path:
+    """The pattern's program, guarded by what was learned."""
+    program = learned.with_suffix("")
+    command = ["crashcheck-cc", "--guard", learned, *flags, "-O0", "-g", "-pthread", "-o", program]
+    subprocess.run([*command, f"{pattern.program}.c", "schedule.o"], cwd=programs, env=environment, check=True)
+    return program
+
+
 @each
 def test_a_guarded_program_stalls_at_the_turning_point_and_does_not_fail(
     programs: Path, pattern: Pattern, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     path = programs / f"{pattern.program}-{tmp_path.name}.json"
     learn(configured(programs, pattern.program, "{run}"), path, GOOD)
-    program = tmp_path / "guarded"
-    command = ["crashcheck-cc", "--guard", path, "-O0", "-g", "-pthread", "-o", program]
-    sources = [f"{pattern.program}.c", "schedule.o"]
-    subprocess.run([*command, *sources], cwd=programs, env=environment, check=True)
+    program = guarded_build(programs, pattern, path, environment)
     learned = AnticipatingInvariants.load(path)
     for good in range(1, GOOD + 1):
         log = tmp_path / f"log-{good}"
@@ -153,3 +158,17 @@ def test_a_guarded_program_stalls_at_the_turning_point_and_does_not_fail(
         assert (first.resolved, [stall.unresolved for stall in (first, *others)]) == (1, [0] * (1 + len(others)))
         came_before = seen.before.where if seen.before is not None else None
         assert came_before == (line_of(programs, pattern.program, before) if before is not None else None)
+
+
+@each
+def test_a_fixed_program_passes_all_schedules_and_its_guard_never_stalls(
+    programs: Path, pattern: Pattern, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    path = programs / f"{pattern.program}-{tmp_path.name}.json"
+    learn(configured(programs, f"{pattern.program}-fixed", "{run}"), path, GOOD)
+    learned = AnticipatingInvariants.load(path)
+    program = guarded_build(programs, pattern, path, environment, "-DFIXED")
+    for schedule in (*pattern.bad, *map(str, range(1, GOOD + 1))):
+        log = tmp_path / f"log-{schedule}"
+        assert guarded_run(program, schedule, log).returncode == 0
+        assert read_guarded(read_log(log), learned, programs) == Guarded((), (), learned.codes, ())
