@@ -234,6 +234,11 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
         return;
     if (UNLIKELY(cc_self.held != NULL)) /* a handler in the midst of an access, or after one that a jump left */
         cc_give(cc_self.held);
+    if (UNLIKELY(unit->version != CC_GUARD_VERSION)) {
+        if (!__atomic_exchange_n(&unit->met, 1, __ATOMIC_RELAXED))
+            report("crashcheck guard: code that was compiled for another version of the guard runs unguarded\n");
+        return;
+    }
     if (UNLIKELY(!unit->met))
         cc_rows_meet(unit);
     if (UNLIKELY(!cc_self.tid)) {

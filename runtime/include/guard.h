@@ -15,7 +15,7 @@
 
 /* -- Tables in the program: constant data, so that no constructor has to run before the first access ------------------- */
 
-/* A site with its belonging set (AI §2.1). `id` identifies the site in all units; of a predecessor in a set, too, 0 being nil. */
+/* A site with its belonging set (AI §2.1). `id` identifies the site in all units and sets; 0 in a set is nil. */
 struct cc_guard_site {
     uint64_t id;
     const uint64_t *set;
@@ -45,7 +45,7 @@ void cc_guard_forget(const void *address, uint64_t size);
 /* How many threads are stalled at this moment. Tests wait for it; a program need not know of it. */
 unsigned crashcheck_guard_stalled(void);
 
-/* -- The file that CRASHCHECK_GUARD="log=FILE" names: the header, the rows, the facts of units one after another -------------- */
+/* -- The file that CRASHCHECK_GUARD="log=FILE" names: the header, the rows, the facts of units -------------------------- */
 
 #define CC_GUARD_MAGIC 0x6472617567434343ull /* "CCCguard" */
 #define CC_GUARD_HEADER_BYTES 4096u

@@ -9,7 +9,7 @@
 
 #include "guard.h"
 
-static struct cc_guard_unit unit = {.key = 10};
+static struct cc_guard_unit unit = {.key = 10, .version = CC_GUARD_VERSION};
 static long x, y;
 static sigjmp_buf left;
 static int jumps;

@@ -24,6 +24,7 @@ static void begin_unit(uint64_t key)
 {
     guarded = calloc(1, sizeof *guarded);
     guarded->unit.key = key;
+    guarded->unit.version = CC_GUARD_VERSION;
     memory = aligned_alloc(MEMORY, MEMORY);
 }
 
