@@ -36,6 +36,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.config import Config, load, override
 from crashcheck.mutation_campaign import MutantResult, mutate
 from crashcheck.runtime.exploration import OpenGranule, call_name
+from support.examples_tried import examples
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
 from support.worlds import World, explored, record
@@ -86,7 +87,7 @@ def written(world: World, folder: Path, state: CrashState, target: Path) -> Path
     return target
 
 
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=examples(30))
 @given(memory_programs())
 def test_a_product_holds_each_new_state_of_its_stretch_and_only_states_of_the_mutant(
     program: tuple[First, Program],

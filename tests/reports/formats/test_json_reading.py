@@ -19,6 +19,7 @@ from crashcheck.checker.evidence import CleanReopen, CrashSchedule, RecoveryCras
 from crashcheck.checker.results import Edit, Evidence, Fix, Note, RunResult
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
+from support.examples_tried import examples
 from support.reports.runs import CLEAN, FULL, GROUP, LEVEL_HASH, LMDB, ONE, SOME, VALID, hostile, many, run, with_fields
 
 ROLES = with_fields(
@@ -203,7 +204,7 @@ PATHS = [st.sampled_from(paths(document)[1:]) for document in DOCUMENTS]
 @pytest.mark.parametrize(
     ("document", "places"), list(zip(DOCUMENTS, PATHS, strict=True)), ids=["version 2", "version 1"]
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.data(), SCALARS)
 def test_any_field_replaced_by_anything_is_read_or_refused(
     document: dict[str, Any], places: Any, data: st.DataObject, value: object
@@ -268,7 +269,7 @@ def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
     return {str: TEXTS, bool: st.booleans(), int: st.integers(1, 2**31 - 1)}[kind]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
 @given(values(RunResult))
 def test_every_field_of_every_value_is_read_back(result: RunResult) -> None:
     assert json_report.load(json_report.render(result)) == result

@@ -20,6 +20,7 @@ from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.exploration import TABLE, Explored, OpenGranule, call_name, read_table, write_table
 from support import compilers
+from support.examples_tried import examples
 from support.random_programs import SETTINGS
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -209,7 +210,7 @@ def test_instructions_that_touch_two_pages_are_followed(
     assert ends == set(one_by_one(command, image, granules))
 
 
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=examples(30))
 @given(
     st.lists(commands, min_size=1, max_size=10),
     st.lists(st.sampled_from([0, 64, 4032, 4096]), min_size=1, max_size=3, unique=True),
