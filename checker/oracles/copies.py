@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL, Run
-from crashcheck.checker.oracles.verdict_source import Judged
+from crashcheck.checker.oracles.verdict_source import JudgedRun
 from crashcheck.checker.results import Verdict
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Copies:
         if self.used:
             self._asked[ticket] = state, timeout_s
 
-    def confirmed(self, executor: Executor, ticket: int, judged: Judged) -> Judged:
+    def confirmed(self, executor: Executor, ticket: int, judged: JudgedRun) -> JudgedRun:
         """The verdict on a state: by a run from the beginning if a copy was run that fails, or is a sample.
 
         Raises CopiesDiffer.

@@ -17,7 +17,7 @@ from crashcheck.checker.execution.tasks import FINAL, FIRST, Run, Tasks
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.copies import Copies
-from crashcheck.checker.oracles.verdict_source import Asked, Awaited, Judged, VerdictSource
+from crashcheck.checker.oracles.verdict_source import Asked, Awaited, JudgedRun, VerdictSource
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
 
@@ -84,7 +84,7 @@ class Executor(VerdictSource):
         judged = self.judged(ticket, timeout_s)
         return None if judged is None else judged.verdict
 
-    def judged(self, ticket: int, timeout_s: float | None = None) -> Judged | None:
+    def judged(self, ticket: int, timeout_s: float | None = None) -> JudgedRun | None:
         """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
 
         CrashcheckError if a worker dies or an image cannot be written. CopiesDiffer.
@@ -157,7 +157,7 @@ class Executor(VerdictSource):
         self.executed += 1
         return self._judged(run).verdict
 
-    def rerun(self, state: CrashState, timeout_s: float | None, *, forks: bool) -> Judged:
+    def rerun(self, state: CrashState, timeout_s: float | None, *, forks: bool) -> JudgedRun:
         """Execute a state now, in a copy or from the beginning, whether or not it was executed before."""
         run = self.workers.ended(self._submit(state, timeout_s, urgent=True, forks=forks))
         self._begin_what_judging_needs()
@@ -196,8 +196,8 @@ class Executor(VerdictSource):
         stages = self.oracle.stages(state.point)
         return self.workers.submit(state, stages, urgent=urgent, timeout_s=timeout_s, forks=forks)
 
-    def _judged(self, run: Run) -> Judged:
-        return Judged(self.oracle.judge(run.ended, run.names, run.point), run)
+    def _judged(self, run: Run) -> JudgedRun:
+        return JudgedRun(self.oracle.judge(run.ended, run.names, run.point), run)
 
     def _begin_what_judging_needs(self) -> None:
         """Let the oracle see runs that have ended, before they are asked for: it may need other runs to judge them."""

@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     part: bytes
 
 
-class Judged(NamedTuple):
+class JudgedRun(NamedTuple):
     """A verdict, and the run of the check that it is about."""
 
     verdict: Verdict
