@@ -23,7 +23,7 @@ class ActionKind(StrEnum):
     START = "start"  # a node's process begins; `number` counts its starts
     CONNECT = "connect"  # a connection request reaches `node`, from `peer`
     DELIVER = "deliver"
-    LOSE = "lose"  # a datagram is never delivered; of a message `node` is the receiver here as well
+    LOSE = "lose"  # a datagram is never delivered; `node` is the receiver, which does not run
     DUPLICATE = "duplicate"  # a datagram is delivered, and stays to be delivered once more
     TIMER = "timer"  # a timer of the node fires
     CRASH_PROCESS = "crash-process"  # as by kill -9: what it wrote to files stays
@@ -51,7 +51,7 @@ class Action(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a node sent: one write to a connection, or one datagram."""
+    """What a node sent: one write to a connection, or one datagram. Of a connection's end `data` is empty."""
 
     sender: int
     receiver: int
@@ -67,7 +67,7 @@ class ActionResult(NamedTuple):
 
     action: Action
     sent: tuple[Message, ...] = ()
-    read_clock: bool = False  # whether the node read a clock
+    read_clock: bool = False  # whether the node read a clock, or armed a timer that is due so long after now
     wrote: bytes = b""  # to its standard output
     ended: int | None = None  # the wait status, if the node's process ended
 
@@ -76,10 +76,12 @@ class World(Protocol):
     """One execution of all nodes, from the start."""
 
     def enabled(self) -> Sequence[Action]:
-        """What may happen now, within the bounds; empty if nothing is left. The order is the same in each run.
+        """What may happen now; empty if nothing is left. The order is the same in each run.
 
         The first is what happens by default: starts in the order of nodes, connection requests, then deliveries in the
-        order in which the messages were sent, then timers by the time at which they are due; failures are last.
+        order in which the messages were sent, then timers by the time at which they are due; failures are last. Of
+        timers only those that the clock permits. Of failures all that are possible, however many there were before:
+        whoever chooses counts them, because an order that one failure prevented is an order to be searched.
         """
         ...
 
