@@ -1,0 +1,286 @@
+"""One run of several nodes, from the start: a strategy chooses its actions, within the bounds, and checks judge it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+from typing import NamedTuple, Protocol
+
+from crashcheck.checker.nodes.dependence import BOUND_OF, CLOCK, CRASHES, Footprint, HappensBefore, footprint
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.search.schedules import Execution, Path, first
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, World
+
+_SET_UP = (ActionKind.START, ActionKind.CONNECT)
+
+
+class Ending(StrEnum):
+    """Why a run is over."""
+
+    COMPLETE = "complete"  # nothing may happen any more
+    ENDED = "ended"  # all nodes that are to end have ended
+    BOUND = "bound"  # it has as many actions as the bound allows
+    ASLEEP = "asleep"  # whatever may come is part of another run
+
+
+class Wrong(StrEnum):
+    """What is wrong with a run."""
+
+    SIGNAL = "signal"  # a node's process ended by a signal
+    STATUS = "status"  # a node's process ended with a status that is not allowed
+    DEADLOCK = "deadlock"  # nothing may happen any more, and a node that is to end has not ended
+    AFTER = "after"  # the check after each action fails
+    END = "end"  # the check of the end fails
+
+
+class RunFailure(NamedTuple):
+    """The first thing that is wrong with a run. `at`: after so many actions; `node`: -1 if no node is to blame."""
+
+    wrong: Wrong
+    at: int
+    node: int = -1
+    value: int = 0  # the signal or status
+    verdict: Verdict | None = None  # of a check
+
+    def same_as(self, other: RunFailure) -> bool:
+        """Whether two runs fail in one way, wherever they do."""
+        if (self.wrong, self.node, self.value) != (other.wrong, other.node, other.value):
+            return False
+        return self.verdict is None or other.verdict is None or self.verdict.fails_as(other.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRole:
+    """What is expected of a node. `statuses`: with which it may end."""
+
+    name: str
+    ends: bool = False
+    statuses: tuple[int, ...] = (0,)
+
+
+class StateChecks(Protocol):
+    """Checks of the state that a run has reached; None: there is no such check, or it has passed on that state."""
+
+    def after(self, world: World) -> Verdict | None: ...
+
+    def end(self, world: World) -> Verdict | None: ...
+
+
+class NoChecks:
+    """Where only ends and deadlocks count."""
+
+    def after(self, world: World) -> Verdict | None:
+        return None
+
+    def end(self, world: World) -> Verdict | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """What all runs of a search share. `failures`: how many there may be in a run, by the names in BOUND_OF."""
+
+    roles: Sequence[NodeRole]
+    actions: int
+    failures: Mapping[str, int] = field(default_factory=dict)
+    clock: bool = False  # all nodes have one clock, up to an error
+    checks: StateChecks = field(default_factory=NoChecks)
+
+
+class Branch(NamedTuple):
+    """A run to be made: actions to begin with, what is asleep before the last of them, and how the rest is picked."""
+
+    prefix: tuple[Action, ...] = ()
+    asleep: tuple[tuple[Action, Footprint], ...] = ()
+    seed: str = ""  # empty: the first that may come
+
+
+class SleepPath(Path[Action]):
+    """A path that comes to what is asleep in no free choice."""
+
+    def __init__(self, branch: Branch) -> None:
+        self._forced = len(branch.prefix)
+        self._asleep = dict(branch.asleep)
+        self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
+        self._choose = Random(branch.seed).choice if branch.seed else first
+        super().__init__(branch.prefix, self._pick)
+
+    def _pick(self, enabled: Sequence[Action]) -> Action:
+        return self._choose([action for action in enabled if action not in self._asleep])
+
+    def comes_to(self, enabled: Sequence[Action]) -> bool:
+        """Take note of a state; whether the path goes on from it."""
+        if len(self.chosen) < self._forced:
+            return True
+        self.sleeps.append(self._asleep)
+        return any(action not in self._asleep for action in enabled)
+
+    def took(self, shown: Footprint) -> None:
+        """What depends on the action that was taken wakes up."""
+        if len(self.chosen) >= self._forced:
+            self._asleep = {action: one for action, one in self._asleep.items() if not one.depends_on(shown)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRun:
+    """A run that is over: n choices, and what could be chosen in each of the n + 1 states."""
+
+    path: SleepPath
+    offered: tuple[Sequence[Action], ...]  # what was possible
+    enabled: tuple[Sequence[Action], ...]  # what the bounds allow of it
+    set_up: tuple[ActionResult, ...]  # what happened before the first choice
+    results: tuple[ActionResult, ...]
+    footprints: tuple[Footprint, ...]
+    ending: Ending
+    failure: RunFailure | None
+
+    @property
+    def chosen(self) -> Sequence[Action]:
+        return self.path.chosen
+
+
+def execute(world: World, path: SleepPath, rules: RunRules) -> NodeRun:
+    """Make a run, and close the world. Raises Diverged, NodeError."""
+    try:
+        return _Executing(world, path, rules).run()
+    finally:
+        world.close()
+
+
+class _Executing:
+    def __init__(self, world: World, path: SleepPath, rules: RunRules) -> None:
+        # constant
+        self._world = world
+        self._path = path
+        self._rules = rules
+        # changing
+        self._used: Counter[str] = Counter()  # failures so far, by bound
+        self._to_end = {number for number, role in enumerate(rules.roles) if role.ends}
+        self._must_end = bool(self._to_end)
+        self._failure: RunFailure | None = None
+        self._results: list[ActionResult] = []
+        self._set_up: list[ActionResult] = []
+        self._footprints: list[Footprint] = []
+
+    def run(self) -> NodeRun:
+        offered = self._after_set_up()
+        seen, reached = [offered], list[Sequence[Action]]()
+        ending = Ending.COMPLETE
+        while True:
+            enabled = [action for action in offered if self._within_bounds(action)]
+            reached.append(enabled)
+            over = self._must_end and not self._to_end
+            if over or all(action.kind in BOUND_OF for action in enabled):
+                self._judge_end(deadlock=not over)
+            if over or not enabled:
+                ending = Ending.ENDED if over else Ending.COMPLETE
+                break
+            if len(self._results) >= self._rules.actions:
+                ending = Ending.BOUND
+                break
+            if not self._path.comes_to(enabled):
+                ending = Ending.ASLEEP
+                break
+            action = self._path.next(enabled)
+            result = self._world.take(action)
+            before, offered = offered, self._world.enabled()
+            seen.append(offered)
+            self._take(result, self._moved_timers(action, before, offered))
+        return NodeRun(
+            self._path,
+            tuple(seen),
+            tuple(reached),
+            tuple(self._set_up),
+            tuple(self._results),
+            tuple(self._footprints),
+            ending,
+            self._failure,
+        )
+
+    def _after_set_up(self) -> Sequence[Action]:
+        """Start and connect the nodes in their order, which is no choice, and give what may happen then."""
+        while (offered := self._world.enabled()) and offered[0].kind in _SET_UP:
+            result = self._world.take(offered[0])
+            self._set_up.append(result)
+            self._note_end(result)
+        return offered
+
+    def _within_bounds(self, action: Action) -> bool:
+        bound = BOUND_OF.get(action.kind)
+        return bound is None or self._used[bound] < self._rules.failures.get(bound, 0)
+
+    def _take(self, result: ActionResult, moved_timers: bool) -> None:
+        action = result.action
+        shown = footprint(action, result, clock=self._rules.clock)
+        if moved_timers:
+            shown = Footprint(shown.reads, shown.writes | {CLOCK})
+        self._path.took(shown)
+        self._footprints.append(shown)
+        self._results.append(result)
+        if action.kind in BOUND_OF:
+            self._used[BOUND_OF[action.kind]] += 1
+        self._note_end(result)
+        if self._failure is None and (verdict := self._rules.checks.after(self._world)) is not None:
+            self._fail(Wrong.AFTER, verdict=verdict)
+
+    def _moved_timers(self, action: Action, before: Sequence[Action], after: Sequence[Action]) -> bool:
+        """Whether an action lets timers of other nodes fire, or keeps them from that: they have one clock."""
+        if not self._rules.clock:
+            return False
+        changed = set(before) ^ set(after)
+        return any(other.kind is ActionKind.TIMER and other.node != action.node for other in changed)
+
+    def _note_end(self, result: ActionResult) -> None:
+        action = result.action
+        if action.kind in (ActionKind.START, ActionKind.RESTART) and self._rules.roles[action.node].ends:
+            self._to_end.add(action.node)
+        if result.ended is None or action.kind in CRASHES:
+            return
+        role = self._rules.roles[action.node]
+        self._to_end.discard(action.node)
+        if os.WIFSIGNALED(result.ended):
+            self._fail(Wrong.SIGNAL, action.node, os.WTERMSIG(result.ended))
+        elif (status := os.waitstatus_to_exitcode(result.ended)) not in role.statuses:
+            self._fail(Wrong.STATUS, action.node, status)
+
+    def _judge_end(self, *, deadlock: bool) -> None:
+        """Of a state in which a run may end: only failures are left, if anything."""
+        if deadlock and self._to_end:
+            self._fail(Wrong.DEADLOCK, min(self._to_end))
+        elif self._failure is None and (verdict := self._rules.checks.end(self._world)) is not None:
+            self._fail(Wrong.END, verdict=verdict)
+
+    def _fail(self, wrong: Wrong, node: int = -1, value: int = 0, verdict: Verdict | None = None) -> None:
+        if self._failure is None:
+            self._failure = RunFailure(wrong, len(self._results), node, value, verdict)
+
+
+def enablers(run: NodeRun) -> list[int]:
+    """For each choice of a run, the one without which it was not possible, or -1."""
+    since: dict[Action, int] = {}
+    out = []
+    for at, action in enumerate(run.chosen):
+        since = {other: since.get(other, at) for other in run.offered[at]}
+        out.append(since[action] - 1)
+    return out
+
+
+def order_of(run: NodeRun) -> HappensBefore:
+    """The partial order of a run's choices."""
+    order = HappensBefore()
+    for shown, enabled_by in zip(run.footprints, enablers(run), strict=True):
+        order.add(shown, enabled_by)
+    return order
+
+
+def execution_of(run: NodeRun) -> Execution[Action, NodeRun]:
+    """A run as schedules compare it: by its partial order; None if it was cut."""
+    if run.ending is Ending.ASLEEP:
+        return Execution(run.path, None, run)
+    order = hashlib.blake2b(order_of(run).canonical(run.chosen), digest_size=16)
+    return Execution(run.path, order.digest(), run)
