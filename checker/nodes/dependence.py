@@ -113,24 +113,30 @@ class HappensBefore:
 
     def __init__(self) -> None:
         self._direct: list[list[int]] = []  # of each action, those that precede it with nothing between
+        self._enabled_by: list[int] = []
         self._before: list[int] = []  # of each action, all that precede it
         self._written: dict[Resource, int] = {}  # the last action that wrote it
         self._read: dict[Resource, list[int]] = {}  # actions that read it since
 
     def add(self, shown: Footprint, enabled_by: int = -1) -> list[int]:
-        """Add the run's next action; those before it whose order with it can be reversed, the last one first.
+        """Add the run's next action; what is `reversible` of it.
 
         `enabled_by`: the action without which it could not have happened, or -1.
         """
         number, direct = len(self._before), self.direct(shown, enabled_by)
         self._direct.append(direct)
+        self._enabled_by.append(enabled_by)
         self._before.append(self.closed(direct))
         for resource in shown.writes:
             self._written[resource] = number
             self._read[resource] = []
         for resource in shown.reads - shown.writes:
             self._read.setdefault(resource, []).append(number)
-        return [earlier for earlier in direct if earlier != enabled_by]
+        return self.reversible(number)
+
+    def reversible(self, number: int) -> list[int]:
+        """The actions before one whose order with it can be reversed, the last one first."""
+        return [earlier for earlier in self._direct[number] if earlier != self._enabled_by[number]]
 
     def direct(self, shown: Footprint, enabled_by: int = -1) -> list[int]:
         """The actions that would precede a next one with nothing between, the last first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from crashcheck.checker.nodes.dependence import BOUND_OF, CLOCK, CRASHES, Footprint, HappensBefore, footprint
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.schedules import Execution, Path, first
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, World
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError, World
 
 _SET_UP = (ActionKind.START, ActionKind.CONNECT)
 
@@ -25,7 +25,8 @@ class Ending(StrEnum):
     COMPLETE = "complete"  # nothing may happen any more
     ENDED = "ended"  # all nodes that are to end have ended
     BOUND = "bound"  # it has as many actions as the bound allows
-    ASLEEP = "asleep"  # whatever may come is part of another run
+    ASLEEP = "asleep"  # whatever may come is part of another run, or none that is asked for
+    FAILED = "failed"  # it need not go on
 
 
 class Wrong(StrEnum):
@@ -36,6 +37,7 @@ class Wrong(StrEnum):
     DEADLOCK = "deadlock"  # nothing may happen any more, and a node that is to end has not ended
     AFTER = "after"  # the check after each action fails
     END = "end"  # the check of the end fails
+    DIVERGENCE = "divergence"  # a node does not come to rest after an action
 
 
 class RunFailure(NamedTuple):
@@ -126,6 +128,37 @@ class SleepPath(Path[Action]):
             self._asleep = {action: one for action, one in self._asleep.items() if not one.depends_on(shown)}
 
 
+class ExactPath(SleepPath):
+    """A path that takes given actions, and no others."""
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        super().__init__(Branch(tuple(actions)))
+
+    def comes_to(self, enabled: Sequence[Action]) -> bool:
+        return len(self.chosen) < self._forced
+
+
+class GuidedPath(SleepPath):
+    """A path that takes actions in a given order, each as soon as it may come; then what comes by default.
+
+    It takes no failure that is not among them.
+    """
+
+    def __init__(self, wanted: Sequence[Action]) -> None:
+        super().__init__(Branch())
+        self._wanted = list(wanted)
+
+    def _pick(self, enabled: Sequence[Action]) -> Action:
+        for action in self._wanted:
+            if action in enabled:
+                self._wanted.remove(action)
+                return action
+        return next(action for action in enabled if action.kind not in BOUND_OF)
+
+    def comes_to(self, enabled: Sequence[Action]) -> bool:
+        return any(action in self._wanted or action.kind not in BOUND_OF for action in enabled)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeRun:
     """A run that is over: n choices, and what could be chosen in each of the n + 1 states."""
@@ -138,23 +171,28 @@ class NodeRun:
     footprints: tuple[Footprint, ...]
     ending: Ending
     failure: RunFailure | None
+    uncontrolled: tuple[str, ...] = ()  # what may differ when the run is repeated, with the node
 
     @property
     def chosen(self) -> Sequence[Action]:
         return self.path.chosen
 
 
-def execute(world: World, path: SleepPath, rules: RunRules) -> NodeRun:
-    """Make a run, and close the world. Raises Diverged, NodeError."""
+def execute(world: World, path: SleepPath, rules: RunRules, *, until_failure: bool = False) -> NodeRun:
+    """Make a run, and close the world. `until_failure`: it need not go on once it has failed.
+
+    Raises Diverged, NodeError.
+    """
     try:
-        return _Executing(world, path, rules).run()
+        return _Executing(world, path, rules, until_failure).run()
     finally:
         world.close()
 
 
 class _Executing:
-    def __init__(self, world: World, path: SleepPath, rules: RunRules) -> None:
+    def __init__(self, world: World, path: SleepPath, rules: RunRules, until_failure: bool) -> None:
         # constant
+        self._until_failure = until_failure
         self._world = world
         self._path = path
         self._rules = rules
@@ -172,11 +210,15 @@ class _Executing:
         seen, reached = [offered], list[Sequence[Action]]()
         ending = Ending.COMPLETE
         while True:
-            enabled = [action for action in offered if self._within_bounds(action)]
+            # The order is stable: what happens by default is no failure as long as anything else may happen.
+            enabled = sorted(filter(self._within_bounds, offered), key=lambda action: action.kind in BOUND_OF)
             reached.append(enabled)
             over = self._must_end and not self._to_end
             if over or all(action.kind in BOUND_OF for action in enabled):
                 self._judge_end(deadlock=not over)
+            if self._until_failure and self._failure is not None:
+                ending = Ending.FAILED
+                break
             if over or not enabled:
                 ending = Ending.ENDED if over else Ending.COMPLETE
                 break
@@ -187,7 +229,18 @@ class _Executing:
                 ending = Ending.ASLEEP
                 break
             action = self._path.next(enabled)
-            result = self._world.take(action)
+            try:
+                result = self._world.take(action)
+            except NodeError as error:
+                if error.slug != "node-unrest":
+                    raise
+                self._results.append(ActionResult(action))
+                self._footprints.append(footprint(action, clock=self._rules.clock))
+                self._fail(Wrong.DIVERGENCE, action.node)
+                seen.append(())
+                reached.append(())
+                ending = Ending.FAILED
+                break
             before, offered = offered, self._world.enabled()
             seen.append(offered)
             self._take(result, self._moved_timers(action, before, offered))
@@ -200,7 +253,12 @@ class _Executing:
             tuple(self._footprints),
             ending,
             self._failure,
+            tuple(self._uncontrolled()),
         )
+
+    def _uncontrolled(self) -> Iterator[str]:
+        for node, each in sorted(self._world.uncontrolled.items()):
+            yield from (f"{self._rules.roles[node].name}: {what}" for what in each)
 
     def _after_set_up(self) -> Sequence[Action]:
         """Start and connect the nodes in their order, which is no choice, and give what may happen then."""

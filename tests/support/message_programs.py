@@ -86,11 +86,16 @@ def _does(
     return replace(state, nodes=nodes, sent=sent, waiting=waiting), result
 
 
-def initial(program: MessageProgram) -> State:
-    state = State(tuple(Node() for _ in range(program.nodes)), {}, (), {})
+def started(program: MessageProgram) -> tuple[State, list[ActionResult]]:
+    state, results = State(tuple(Node() for _ in range(program.nodes)), {}, (), {}), []
     for node in range(program.nodes):
-        state, _ = _does(program, state, node, program.starts(node), None)
-    return state
+        state, result = _does(program, state, node, program.starts(node), None)
+        results.append(result)
+    return state, results
+
+
+def initial(program: MessageProgram) -> State:
+    return started(program)[0]
 
 
 def possible(program: MessageProgram, state: State) -> list[Action]:
@@ -154,16 +159,19 @@ def _with(state: State, number: int, node: Node) -> State:
 
 
 class MessageWorld:
-    """A program run as nodes are run (actions.World), all nodes being up."""
+    """A program run as nodes are run (actions.World)."""
 
     def __init__(self, program: MessageProgram) -> None:
+        self.uncontrolled: Mapping[int, Sequence[str]] = {}
         self.program = program
-        self.reached = initial(program)
+        self.reached, self._to_start = started(program)
 
     def enabled(self) -> Sequence[Action]:
-        return possible(self.program, self.reached)
+        return [self._to_start[0].action] if self._to_start else possible(self.program, self.reached)
 
     def take(self, action: Action) -> ActionResult:
+        if self._to_start:
+            return self._to_start.pop(0)
         self.reached, result = step(self.program, self.reached, action)
         return result
 
