@@ -264,28 +264,8 @@ static enum then fcntl_leave(struct thread *thread)
     return thread->result == -EAGAIN || thread->result == -EACCES ? hold(thread, true, RESTARTED) : ANSWER;
 }
 
-/* open, openat, openat2, creat */
-static enum then open_enter(struct thread *thread)
-{
-    static const char *const random[] = {"/dev/urandom", "/dev/random"};
-    char path[64];
-    bool beside = thread->called.orig_rax != SYS_open && thread->called.orig_rax != SYS_creat;
-    thread->room[0] = 0;
-    if (memory_text(thread, argument(thread, beside), path, sizeof path))
-        thread->room[0] = strcmp(path, random[0]) == 0 || strcmp(path, random[1]) == 0;
-    return thread->room[0] ? AFTER : NATIVE;
-}
-
-static enum then open_leave(struct thread *thread)
-{
-    if (thread->result >= 0)
-        descriptor_set(thread->process, (int)thread->result, object_new(thread->process->node, RANDOM));
-    return ANSWER;
-}
-
 const struct handler call_close = {close_enter, NULL, true};
 const struct handler call_close_range = {close_range_enter, NULL, true};
 const struct handler call_dup = {after, dup_leave, false};
 const struct handler call_dup2 = {after, dup_leave, true};
 const struct handler call_fcntl = {fcntl_enter, fcntl_leave, true};
-const struct handler call_open = {open_enter, open_leave, false};

@@ -225,7 +225,9 @@ class Network:
             return []
         socket.gone = True
         socket.listens = False
-        has_ended = any(packet.what in (END, RESET) for packet in socket.under_way) or socket.peer is None or socket.peer.gone
+        has_ended = (
+            any(packet.what in (END, RESET) for packet in socket.under_way) or socket.peer is None or socket.peer.gone
+        )
         if frame.other:
             self.write_reset(socket)
             return [socket.under_way[-1].message] if socket.under_way else []
@@ -248,7 +250,8 @@ class Network:
 
     def _send_datagram(self, packet: Packet, peer: int) -> None:
         sender = packet.message.sender
-        assert packet.source is not None and packet.target is not None
+        assert packet.source is not None
+        assert packet.target is not None
         flow = (sender, packet.source, peer, packet.target)
         if flow not in self._flows:
             self._flows[flow] = (self._channel(sender, peer, True), [0])

@@ -59,6 +59,9 @@ static _Noreturn void become(const struct command *command, int hello, const int
     personality(ADDR_NO_RANDOMIZE);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
         signal(signal_number, SIG_DFL);
     if (chdir(command->folder) != 0 || null < 0 || dup2(null, 0) < 0 || dup2(outputs[0], 1) < 0 || dup2(outputs[1], 2) < 0 ||

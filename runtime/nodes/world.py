@@ -61,14 +61,15 @@ class _Step:
 class NodeWorld(World):
     """An execution of `commands`, whose folders are made in `folder`, which must be empty.
 
-    clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any node's
-    earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
+    clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
+    node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
 
     def __init__(self, commands: Sequence[NodeCommand], folder: Path, clock_error_ns: int | None = None) -> None:
         self._nodes = [_Node(command, folder / f"n{index}") for index, command in enumerate(commands)]
+        self._machine = folder / "machine"
         self._clock_error_ns = clock_error_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
@@ -80,10 +81,11 @@ class NodeWorld(World):
                 node.folder.mkdir(parents=True)
             else:
                 shutil.copytree(node.command.seed, node.folder, symlinks=True)
+        self._machine.mkdir(parents=True)
         ours, theirs = socket.socketpair()
         with theirs:
             self._controller = subprocess.Popen(
-                [build_runtime().nodes, str(theirs.fileno())],
+                [build_runtime().nodes, str(theirs.fileno()), str(self._machine)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -129,8 +131,8 @@ class NodeWorld(World):
     def close(self) -> None:
         self._end.close()
         self._controller.wait()
-        for node in self._nodes:
-            shutil.rmtree(node.folder, ignore_errors=True)
+        for path in (self._machine, *(node.folder for node in self._nodes)):
+            shutil.rmtree(path, ignore_errors=True)
 
     # What may happen
 
@@ -155,7 +157,12 @@ class NodeWorld(World):
 
     def _deliverable(self) -> Iterator[Packet]:
         for end in self._network.sockets.values():
-            if end.under_way and end.peer and self._answers(end.peer.node) and not self._is_cut(end.node, end.peer.node):
+            if (
+                end.under_way
+                and end.peer
+                and self._answers(end.peer.node)
+                and not self._is_cut(end.node, end.peer.node)
+            ):
                 yield end.under_way[0]
         for packet in self._network.datagrams:
             message = packet.message
@@ -255,7 +262,8 @@ class NodeWorld(World):
 
     def _hand_over(self, packet: Packet, step: _Step) -> None:
         receiver = self._network.receiver(packet)
-        assert receiver is not None and packet.source is not None
+        assert receiver is not None
+        assert packet.source is not None
         data = packet.source.ip.packed + packet.message.data
         node = packet.message.receiver
         self._order(Order.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
@@ -373,7 +381,9 @@ class NodeWorld(World):
             refused: list[Request] = [one for one in self._network.requests if one.peer < 0]
             for request in refused:
                 self._network.requests.remove(request)
-                self._order(Order.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR)
+                self._order(
+                    Order.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR
+                )
 
 
 def _name(message: Message) -> tuple[int, int, int, int]:

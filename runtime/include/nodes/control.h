@@ -9,6 +9,7 @@
  *   holds         calls that wait
  *   addresses     of sockets
  *   descriptors   what a descriptor of a process is
+ *   substitutes   files that tell of the machine
  *   sockets       the two ends of each socket, one of which is ours
  *   streams       connections
  *   datagrams     datagrams
@@ -257,7 +258,11 @@ void descriptors_end(struct process *process);
 void descriptors_executed(struct process *process);
 int descriptor_ours(const struct thread *thread, int fd);       /* a duplicate of the program's, or -1 */
 bool waits_not(const struct thread *thread, int fd);            /* O_NONBLOCK */
-extern const struct handler call_close, call_close_range, call_dup, call_dup2, call_fcntl, call_open;
+extern const struct handler call_close, call_close_range, call_dup, call_dup2, call_fcntl;
+
+/* substitutes.c */
+void substitutes_in(const char *folder); /* where they are written */
+extern const struct handler call_open;
 
 /* sockets.c */
 void sockets_open(void);

@@ -1,4 +1,4 @@
-/* datagrams INDEX COUNT [WORD]: sends a datagram to each of the other nodes, and prints which arrive. */
+/* datagrams INDEX NODES [COUNT]: sends so many datagrams to each of the other nodes, and prints which arrive. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +19,11 @@ int main(int count, char **words)
         if (node == index)
             continue;
         at.sin_addr.s_addr = htonl(0x0a000001u + (unsigned)node);
-        int size = snprintf(text, sizeof text, "%s%d", count > 3 ? words[3] : "from ", index);
-        if (sendto(end, text, (size_t)size, 0, (struct sockaddr *)&at, sizeof at) != size)
-            return 2;
+        for (int number = 0; number < (count > 3 ? atoi(words[3]) : 1); number++) {
+            int size = snprintf(text, sizeof text, "%d", number);
+            if (sendto(end, text, (size_t)size, 0, (struct sockaddr *)&at, sizeof at) != size)
+                return 2;
+        }
     }
     for (;;) {
         socklen_t size = sizeof from;
@@ -29,7 +31,7 @@ int main(int count, char **words)
         if (got < 0)
             return 3;
         text[got] = 0;
-        int length = snprintf(line, sizeof line, "%s at %s:%d\n", text, inet_ntoa(from.sin_addr), ntohs(from.sin_port));
+        int length = snprintf(line, sizeof line, "%s from %s:%d\n", text, inet_ntoa(from.sin_addr), ntohs(from.sin_port));
         if (write(1, line, (size_t)length) != length)
             return 4;
     }
