@@ -23,6 +23,7 @@ _HOME = Path(__file__).resolve().parent
 INCLUDE = _HOME / "include"
 SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
 SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its own
+NODES = _HOME / "nodes"  # the controller of nodes: likewise
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -58,6 +59,7 @@ class RuntimeLibrary:
     include: Path
     link: Path
     syscalls: Path  # a program that records the system calls of others
+    nodes: Path  # a program that answers the system calls of others
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -85,6 +87,11 @@ def syscalls_sources() -> list[Path]:
     return sorted(SYSCALLS.glob("*.c"))
 
 
+def nodes_sources() -> list[Path]:
+    """Return the C files of the controller of nodes, sorted."""
+    return sorted(NODES.glob("*.c"))
+
+
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compile the recorder unless the cache has it, and return where it is.
 
@@ -106,6 +113,7 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "include",
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
+        home / "nodes",
     )
 
 
@@ -131,7 +139,7 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [recipe, *sources, *syscalls_sources(), *sorted(INCLUDE.rglob("*.h"))]:
+    for source in [recipe, *sources, *syscalls_sources(), *nodes_sources(), *sorted(INCLUDE.rglob("*.h"))]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -166,7 +174,8 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         unwinder = ["-l:libgcc_s.so.1"] if "ziglang" in command else []
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
-    _run([*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(work / "syscalls"), *map(str, syscalls_sources())])
+    for program, parts in (("syscalls", syscalls_sources()), ("nodes", nodes_sources())):
+        _run([*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(work / program), *map(str, parts)])
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:

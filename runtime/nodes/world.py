@@ -1,0 +1,395 @@
+"""One execution of nodes: unmodified processes whose system calls the controller answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
+from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
+from crashcheck.runtime.nodes.wire import Event, Frame, Order, Wire
+
+_REFUSED_ERROR = 111  # ECONNREFUSED
+_VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
+_STANDARD_OUTPUT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCommand:
+    """A node: the words of its command, run in a folder of its own.
+
+    seed: what that folder is a copy of at the start of each run, or None: it is empty. ends: the run is over when all
+    nodes that say so have ended. crash: "process" and "machine", which of both may happen to it.
+    """
+
+    words: tuple[str, ...]
+    seed: Path | None = None
+    ends: bool = False
+    crash: frozenset[str] = frozenset()
+    variables: Mapping[str, str] | None = None  # None: those of this process
+
+
+@dataclass(slots=True)
+class _Node:
+    command: NodeCommand
+    folder: Path
+    starts: int = 0
+    alive: bool = False
+    crashed: str = ""  # how, until it is started again
+    status: int | None = None
+    timers: dict[int, int] = field(default_factory=dict)  # the armed ones: when each is due, ns
+    now_ns: int = 0
+    output: bytearray = field(default_factory=bytearray)
+    errors: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True)
+class _Step:
+    sent: list[Message] = field(default_factory=list)
+    read_clock: bool = False
+    wrote: bytearray = field(default_factory=bytearray)
+    ended: int | None = None
+
+
+class NodeWorld(World):
+    """An execution of `commands`, whose folders are made in `folder`, which must be empty.
+
+    clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
+    node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
+
+    After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
+    """
+
+    def __init__(self, commands: Sequence[NodeCommand], folder: Path, clock_error_ns: int | None = None) -> None:
+        self._nodes = [_Node(command, folder / f"n{index}") for index, command in enumerate(commands)]
+        self._machine = folder / "machine"
+        self._clock_error_ns = clock_error_ns
+        self._network = Network(len(commands))
+        self._cuts: set[tuple[int, int]] = set()
+        self._log: list[dict[str, object]] = []
+        self.uncontrolled: dict[int, list[str]] = {}
+        self.calls = 0
+        for node in self._nodes:
+            if node.command.seed is None:
+                node.folder.mkdir(parents=True)
+            else:
+                shutil.copytree(node.command.seed, node.folder, symlinks=True)
+        self._machine.mkdir(parents=True)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._controller = subprocess.Popen(
+                [build_runtime().nodes, str(theirs.fileno()), str(self._machine)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        self._end = ours
+        self._wire = Wire(ours)
+
+    def enabled(self) -> Sequence[Action]:
+        ending = [node for node in self._nodes if node.command.ends]
+        if ending and all(node.status is not None for node in ending):
+            return ()
+        return tuple(self._possible())
+
+    def take(self, action: Action) -> ActionResult:
+        step = _Step()
+        if action not in self.enabled():
+            raise NodeError(
+                "action-not-enabled",
+                f"{action.kind.value} of node {action.node} is not possible now",
+                "This is a defect of crashcheck.",
+            )
+        getattr(self, "_" + action.kind.name.lower())(action, step)
+        self._note_outside(step)
+        result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended)
+        self._log.append(
+            {
+                **action._asdict(),
+                "sent": [{**message._asdict(), "data": message.data.hex()} for message in result.sent],
+                "wrote": result.wrote.hex(),
+                "ended": result.ended,
+            }
+        )
+        return result
+
+    def state(self, folder: Path) -> None:
+        for index, node in enumerate(self._nodes):
+            shutil.copytree(node.folder, folder / f"n{index}", symlinks=True)
+            (folder / f"n{index}.output").write_bytes(node.output)
+            (folder / f"n{index}.errors").write_bytes(node.errors)
+        lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
+        (folder / "log.jsonl").write_text(lines, encoding="utf-8")
+
+    def close(self) -> None:
+        self._end.close()
+        self._controller.wait()
+        for path in (self._machine, *(node.folder for node in self._nodes)):
+            shutil.rmtree(path, ignore_errors=True)
+
+    # What may happen
+
+    def _possible(self) -> Iterator[Action]:
+        for index, node in enumerate(self._nodes):
+            if not node.starts:
+                yield Action(ActionKind.START, index)
+        for request in self._network.requests:
+            if self._answers(request.peer) and not self._is_cut(request.socket.node, request.peer):
+                yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
+        for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
+            yield _of_packet(ActionKind.DELIVER, packet)
+        yield from sorted(self._due(), key=lambda timer: (timer.due_ns, timer.node, timer.number))
+        yield from self._failures()
+
+    def _answers(self, node: int) -> bool:
+        """Whether a node's machine is there, even if its process is not."""
+        return self._nodes[node].starts > 0 and self._nodes[node].crashed != "machine"
+
+    def _is_cut(self, one: int, other: int) -> bool:
+        return (min(one, other), max(one, other)) in self._cuts
+
+    def _deliverable(self) -> Iterator[Packet]:
+        for end in self._network.sockets.values():
+            if (
+                end.under_way
+                and end.peer
+                and self._answers(end.peer.node)
+                and not self._is_cut(end.node, end.peer.node)
+            ):
+                yield end.under_way[0]
+        for packet in self._network.datagrams:
+            message = packet.message
+            if not self._is_cut(message.sender, message.receiver) and self._network.receiver(packet):
+                yield packet
+
+    def _due(self) -> Iterator[Action]:
+        """Of each node the timers that are due first; of these, all that the clocks' error permits."""
+        firsts = {index: min(node.timers.values()) for index, node in enumerate(self._nodes) if node.timers}
+        earliest = min(firsts.values(), default=0)
+        for index, first in firsts.items():
+            if self._clock_error_ns is not None and first > earliest + self._clock_error_ns:
+                continue
+            for number, due_ns in self._nodes[index].timers.items():
+                if due_ns == first:
+                    yield Action(ActionKind.TIMER, index, -1, number, 0, due_ns)
+
+    def _failures(self) -> Iterator[Action]:
+        for index, node in enumerate(self._nodes):
+            if node.crashed:
+                yield Action(ActionKind.RESTART, index, -1, node.starts)
+        for packet in self._network.datagrams:
+            yield _of_packet(ActionKind.LOSE, packet)
+        for packet in self._network.datagrams:
+            if self._network.receiver(packet) and not self._is_cut(packet.message.sender, packet.message.receiver):
+                yield _of_packet(ActionKind.DUPLICATE, packet)
+        for index, node in enumerate(self._nodes):
+            for kind, name in ((ActionKind.CRASH_PROCESS, "process"), (ActionKind.CRASH_MACHINE, "machine")):
+                if node.alive and name in node.command.crash:
+                    yield Action(kind, index, -1, node.starts - 1)
+        for one in range(len(self._nodes)):
+            for other in range(one + 1, len(self._nodes)):
+                yield Action(ActionKind.HEAL if (one, other) in self._cuts else ActionKind.CUT, one, other)
+        for end in self._network.connections():
+            if end.peer and not end.gone and not end.peer.gone:
+                one, other = sorted((end.node, end.peer.node))
+                yield Action(ActionKind.RESET, one, other, 0, end.channel)
+
+    # How it happens
+
+    def _start(self, action: Action, step: _Step) -> None:
+        node = self._nodes[action.node]
+        variables = dict(os.environ if node.command.variables is None else node.command.variables)
+        for name in _VARYING:
+            variables.pop(name, None)
+        words = node.command.words
+        texts = [
+            str(node.folder),
+            str(len(words)),
+            *words,
+            *(f"{name}={value}" for name, value in sorted(variables.items())),
+        ]
+        node.alive, node.status, node.crashed = True, None, ""
+        number = node.starts
+        node.starts += 1
+        self._network.all_started = all(node.starts for node in self._nodes)
+        self._order(Order.START, action.node, step, number=number, data=b"".join(os.fsencode(t) + b"\0" for t in texts))
+
+    def _restart(self, action: Action, step: _Step) -> None:
+        self._start(action, step)
+
+    def _connect(self, action: Action, step: _Step) -> None:
+        request = next(
+            one
+            for one in self._network.requests
+            if (one.peer, one.socket.node, one.channel) == (action.node, action.peer, action.channel)
+        )
+        self._network.requests.remove(request)
+        listener = self._network.listener(request)
+        if listener:
+            self._order(Order.REQUEST, action.node, step, number=listener.number, other=request.socket.number)
+        else:
+            step.sent.append(self._network.refuse(request))
+
+    def _deliver(self, action: Action, step: _Step) -> None:
+        packet, end = self._packet(action)
+        if end is None:
+            self._network.datagrams.remove(packet)
+            self._hand_over(packet, step)
+            return
+        end.under_way.popleft()
+        receiver = end.peer
+        assert receiver is not None
+        if receiver.gone:
+            if packet.what not in (RESET, REFUSED) and not end.gone:
+                self._network.write_reset(receiver)
+        elif packet.what in (ACCEPTED, REFUSED):
+            error = _REFUSED_ERROR if packet.what == REFUSED else 0
+            self._order(Order.CONNECTED, action.node, step, number=receiver.number, other=error)
+        elif packet.what == RESET:
+            self._network.reset(receiver)
+            self._order(Order.RESET, action.node, step, number=receiver.number)
+        elif packet.what == END:
+            self._order(Order.FINISH, action.node, step, number=receiver.number)
+        else:
+            self._order(Order.ARRIVE, action.node, step, number=receiver.number, data=packet.message.data)
+
+    def _hand_over(self, packet: Packet, step: _Step) -> None:
+        receiver = self._network.receiver(packet)
+        assert receiver is not None
+        assert packet.source is not None
+        data = packet.source.ip.packed + packet.message.data
+        node = packet.message.receiver
+        self._order(Order.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
+
+    def _lose(self, action: Action, step: _Step) -> None:
+        self._network.datagrams.remove(self._packet(action)[0])
+
+    def _duplicate(self, action: Action, step: _Step) -> None:
+        self._hand_over(self._packet(action)[0], step)
+
+    def _timer(self, action: Action, step: _Step) -> None:
+        node = self._nodes[action.node]
+        node.now_ns = max(node.now_ns, action.due_ns)
+        if self._clock_error_ns is not None:
+            for other in self._nodes:
+                other.now_ns = max(other.now_ns, action.due_ns)
+        self._order(Order.FIRE, action.node, step, number=action.number)
+
+    def _crash_process(self, action: Action, step: _Step) -> None:
+        self._nodes[action.node].crashed = "process"
+        self._order(Order.KILL, action.node, step)
+
+    def _crash_machine(self, action: Action, step: _Step) -> None:
+        self._nodes[action.node].crashed = "machine"
+        self._network.power_lost(action.node)
+        self._order(Order.KILL, action.node, step)
+
+    def _cut(self, action: Action, step: _Step) -> None:
+        self._cuts.add((action.node, action.peer))
+
+    def _heal(self, action: Action, step: _Step) -> None:
+        self._cuts.discard((action.node, action.peer))
+
+    def _reset(self, action: Action, step: _Step) -> None:
+        for end in self._network.connections():
+            assert end.peer is not None
+            ends = sorted((end, end.peer), key=lambda one: one.node)
+            if [one.node for one in ends] == [action.node, action.peer] and end.channel == action.channel:
+                for one in ends:
+                    self._network.reset(one)
+                for one in ends:
+                    self._order(Order.RESET, one.node, step, number=one.number)
+
+    def _packet(self, action: Action) -> tuple[Packet, Socket | None]:
+        """The packet that an action names, and of a connection the end that sent it."""
+        name = (action.peer, action.node, action.channel, action.number)
+        for packet in self._network.datagrams:
+            if _name(packet.message) == name:
+                return packet, None
+        for end in self._network.sockets.values():
+            if end.under_way and _name(end.under_way[0].message) == name:
+                return end.under_way[0], end
+        raise AssertionError(action)
+
+    # What it leads to
+
+    def _order(
+        self, tag: Order, node: int, step: _Step, *, number: int = 0, other: int = 0, port: int = 0, data: bytes = b""
+    ) -> None:
+        self._wire.send(Frame(tag, node, port, number, self._nodes[node].now_ns, other, data))
+        try:
+            for frame in self._wire.events():
+                self._event(frame, step)
+        except (EOFError, OSError) as error:
+            raise NodeError(
+                "controller-ended", "the controller of the nodes has ended", "Run again; if it recurs, report it."
+            ) from error
+        step.sent += self._network.resolve()
+
+    def _event(self, frame: Frame, step: _Step) -> None:
+        node = self._nodes[frame.node]
+        if frame.tag == Event.ARMED:
+            node.timers[frame.number] = frame.value
+            step.read_clock |= bool(frame.other)
+        elif frame.tag == Event.DISARMED:
+            node.timers.pop(frame.number, None)
+        elif frame.tag == Event.CLOCK_READ:
+            step.read_clock = True
+        elif frame.tag == Event.OUTPUT:
+            if frame.number == _STANDARD_OUTPUT:
+                step.wrote += frame.data
+                node.output += frame.data
+            else:
+                node.errors += frame.data
+        elif frame.tag == Event.ENDED:
+            node.alive = False
+            if not node.crashed:
+                node.status = step.ended = frame.number
+        elif frame.tag == Event.UNCONTROLLED:
+            self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
+        elif frame.tag == Event.FAILED:
+            raise NodeError(
+                "node-failed",
+                f"node {frame.node}: {frame.data.decode(errors='replace')}",
+                "Make sure that the command can be run and that ptrace is permitted.",
+            )
+        elif frame.tag == Event.UNREST:
+            raise NodeError(
+                "node-unrest",
+                f"node {frame.node} did not come to rest within 10 s",
+                "It computes for long or waits in a loop. Let it wait by a system call.",
+            )
+        elif frame.tag == Event.REST:
+            self.calls = frame.value
+        else:
+            step.sent += self._network.event(frame)
+
+    def _note_outside(self, step: _Step) -> None:
+        """Refuse what goes to an address that no node has."""
+        while self._network.outside:
+            node, target = self._network.outside.pop(0)
+            named = self.uncontrolled.setdefault(node, [])
+            if f"{target}, which is no node" not in named:
+                named.append(f"{target}, which is no node")
+            refused: list[Request] = [one for one in self._network.requests if one.peer < 0]
+            for request in refused:
+                self._network.requests.remove(request)
+                self._order(
+                    Order.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR
+                )
+
+
+def _name(message: Message) -> tuple[int, int, int, int]:
+    return message.sender, message.receiver, message.channel, message.number
+
+
+def _of_packet(kind: ActionKind, packet: Packet) -> Action:
+    message = packet.message
+    return Action(kind, message.receiver, message.sender, message.number, message.channel)
