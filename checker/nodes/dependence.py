@@ -164,7 +164,7 @@ class HappensBefore:
         return bool(self._before[later] >> earlier & 1)
 
     def initials(self, earlier: int, later: int, before: int) -> list[int]:
-        """What may come first, instead of `earlier`, in a run that brings `later`, which `before` precede, before it.
+        """What may be first, instead of `earlier`, in a run that brings `later`, which `before` precede, before it.
 
         That is of the actions between the two that `earlier` does not precede, and `later`, each that none of the
         others precedes (source sets: Abdulla et al. 2014, section 4).

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from crashcheck.checker.evidence import PENDING, ActionOrder, ActionRow
 from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
-from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong
+from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
 from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, Verdict
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message
@@ -32,6 +33,17 @@ _VERBS = {
     ActionKind.HEAL: "is healed",
     ActionKind.RESET: "is reset",
 }
+
+
+class Sent(NamedTuple):
+    """A message of a run. `place`: of the action that sent it, set-up included; `answer`: to a connection request."""
+
+    message: Message
+    place: int
+    answer: bool
+
+
+Messages = Mapping[Action, Sent]  # by the names of their deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +99,11 @@ class Describer:
             return f"{node} does not come to rest"
         return "the check fails" if failure.wrong is Wrong.AFTER else "the check of the end fails"
 
-    def subject(self, action: Action, messages: dict[Action, tuple[Message, int]]) -> str:
+    def subject(self, action: Action, messages: Messages) -> str:
         """What an action is of: a message, a timer, a node, a link."""
         node, peer = self.node(action.node), self.node(action.peer)
         if action.kind in (ActionKind.DELIVER, ActionKind.LOSE, ActionKind.DUPLICATE):
-            known = messages.get(_of_message(action))
-            data = _shown(known[0].data, _DATA_CHARS) if known else ""
-            end = known is not None and not known[0].data and known[0].protocol == "tcp"
-            what = "the end of the connection" if end else f"`{data}`" if data else "a message"
-            return f"{what} from {peer} to {node}"
+            return f"{self._message(messages.get(_of_message(action)))} from {peer} to {node}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
@@ -106,7 +114,16 @@ class Describer:
             return f"the connection request of {peer} to {node}"
         return node
 
-    def clause(self, action: Action, messages: dict[Action, tuple[Message, int]]) -> str:
+    def _message(self, known: Sent | None) -> str:
+        if known is None:
+            return "a message"
+        if known.message.data:
+            return f"`{_shown(known.message.data, _DATA_CHARS)}`"
+        if known.message.protocol != "tcp":
+            return "an empty message"
+        return "the answer to the connection request" if known.answer else "the end of the connection"
+
+    def clause(self, action: Action, messages: Messages) -> str:
         verb = {
             ActionKind.TIMER: "fires",
             ActionKind.CONNECT: "arrives",
@@ -114,18 +131,16 @@ class Describer:
         }.get(action.kind) or _VERBS[action.kind]
         return f"{self.subject(action, messages)} {verb}"
 
-    def _location(self, pair: Pair | None, messages: dict[Action, tuple[Message, int]]) -> Location:
+    def _location(self, pair: Pair | None, messages: Messages) -> Location:
         """Where the message of the pair is sent, if that is known; else the nodes' place in the configuration."""
         for action in pair or ():
             known = messages.get(_of_message(action))
-            for frame in known[0].stack if known else ():
+            for frame in known.message.stack if known else ():
                 if found := _FRAME.fullmatch(frame):
                     return Location(found["file"], int(found["line"]), 0, found["function"], "", ())
         return self.place
 
-    def _evidence(
-        self, run: NodeRun, failure: RunFailure, pair: Pair | None, messages: dict[Action, tuple[Message, int]]
-    ) -> ActionOrder:
+    def _evidence(self, run: NodeRun, failure: RunFailure, pair: Pair | None, messages: Messages) -> ActionOrder:
         results = [*run.set_up, *run.results[: failure.at]]
         rows = [self._row(result, pair, messages) for result in results]
         if pair is not None and pair[1] not in run.chosen[: failure.at]:
@@ -142,9 +157,10 @@ class Describer:
             when=f"{actions}{failures}",
         )
 
-    def _row(self, result: ActionResult, pair: Pair | None, messages: dict[Action, tuple[Message, int]]) -> ActionRow:
+    def _row(self, result: ActionResult, pair: Pair | None, messages: Messages) -> ActionRow:
         action = result.action
-        message, sent = messages.get(_of_message(action), (None, -1))
+        known = messages.get(_of_message(action))
+        message, sent = (known.message, known.place) if known is not None else (None, -1)
         return ActionRow(
             kind=action.kind.value,
             node=action.node,
@@ -175,12 +191,12 @@ def _id(failure: RunFailure, message: str) -> str:
     return hashlib.blake2b(shown.encode(), digest_size=6).hexdigest()
 
 
-def messages_of(run: NodeRun) -> dict[Action, tuple[Message, int]]:
-    """Each message of a run, by the name of its delivery, with the place of what sent it, set-up included."""
+def messages_of(run: NodeRun) -> Messages:
+    """All that was sent in a run."""
     return {
-        Action(ActionKind.DELIVER, one.receiver, one.sender, one.number, one.channel): (one, at)
+        delivery_of(message): Sent(message, at, result.action.kind is ActionKind.CONNECT)
         for at, result in enumerate((*run.set_up, *run.results))
-        for one in result.sent
+        for message in result.sent
     }
 
 

@@ -1,7 +1,7 @@
 """Minimises a run that fails: fewest failures, then fewest actions out of the default order, then fewest actions.
 
 Each step is proved by a run, which fails in the same way. An action is out of order if another one that was possible,
-and comes first by default, was chosen later; one that was never chosen counts for nothing.
+and is first by default, was chosen later; one that was never chosen counts for nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crashcheck.runtime.nodes.actions import Action
 Attempt = Callable[[Sequence[Action]], NodeRun]  # makes the run that takes actions in this order, where possible
 
 
-class Cost(NamedTuple):
+class RunCost(NamedTuple):
     """How large a failing run is."""
 
     failures: int
@@ -24,7 +24,9 @@ class Cost(NamedTuple):
     actions: int
 
 
-Pair = tuple[Action, Action]  # if the second one comes first, it does not fail; it may be one that is still to come
+Pair = tuple[
+    Action, Action
+]  # if the second one precedes the first, it does not fail; it may be one that is still to come
 
 
 class Minimal(NamedTuple):
@@ -51,10 +53,10 @@ def skipped(run: NodeRun) -> Iterator[tuple[int, int]]:
             yield at, later[0]
 
 
-def cost(run: NodeRun) -> Cost:
+def cost(run: NodeRun) -> RunCost:
     actions = until_failure(run)
     failures = sum(action.kind in BOUND_OF for action in actions)
-    return Cost(failures, sum(1 for _ in skipped(run)), len(actions))
+    return RunCost(failures, sum(1 for _ in skipped(run)), len(actions))
 
 
 class Minimising:
@@ -70,7 +72,7 @@ class Minimising:
             pass
 
     def _smaller(self) -> Iterator[list[Action]]:
-        """Orders to try; the caller begins anew after the first that fails."""
+        """Orders to try; the caller begins again after the first that fails."""
         actions = until_failure(self.best)
         for at, action in enumerate(actions):
             if action.kind in BOUND_OF:
@@ -92,7 +94,7 @@ class Minimising:
         return True
 
     def pair(self) -> Pair | None:
-        """Two actions such that the best run does not fail if the second one comes first.
+        """Two actions such that the best run does not fail if the second one precedes the first.
 
         The latest such pair of the run; if there is none, of an action and one that was possible when it failed.
         """
@@ -111,7 +113,7 @@ class Minimising:
     def _matters(
         self, actions: Sequence[Action], order: HappensBefore, earlier: int, later: int, action: Action
     ) -> bool:
-        """Whether the run does not fail if `action`, at the place `later`, comes before the one at `earlier`."""
+        """Whether the run does not fail if `action`, at the place `later`, precedes the one at `earlier`."""
         between = [at for at in range(earlier + 1, later) if not order.precedes(earlier, at)]
         rest = [at for at in range(earlier, len(actions)) if at not in between and at != later]
         front, back = ([actions[at] for at in places] for places in ([*range(earlier), *between], rest))

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from crashcheck.checker.nodes.dependence import BOUND_OF, CLOCK, CRASHES, Footprint, HappensBefore, footprint
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.schedules import Execution, Path, first
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError, World
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
 
 _SET_UP = (ActionKind.START, ActionKind.CONNECT)
 
@@ -26,7 +26,7 @@ class Ending(StrEnum):
     ENDED = "ended"  # all nodes that are to end have ended
     BOUND = "bound"  # it has as many actions as the bound allows
     ASLEEP = "asleep"  # whatever may come is part of another run, or none that is asked for
-    FAILED = "failed"  # it need not go on
+    FAILED = "failed"  # it need not continue
 
 
 class Wrong(StrEnum):
@@ -116,7 +116,7 @@ class SleepPath(Path[Action]):
         return self._choose([action for action in enabled if action not in self._asleep])
 
     def comes_to(self, enabled: Sequence[Action]) -> bool:
-        """Take note of a state; whether the path goes on from it."""
+        """Take note of a state; whether the path continues."""
         if len(self.chosen) < self._forced:
             return True
         self.sleeps.append(self._asleep)
@@ -179,7 +179,7 @@ class NodeRun:
 
 
 def execute(world: World, path: SleepPath, rules: RunRules, *, until_failure: bool = False) -> NodeRun:
-    """Make a run, and close the world. `until_failure`: it need not go on once it has failed.
+    """Make a run, and close the world. `until_failure`: it need not continue once it has failed.
 
     Raises Diverged, NodeError.
     """
@@ -262,11 +262,17 @@ class _Executing:
 
     def _after_set_up(self) -> Sequence[Action]:
         """Start and connect the nodes in their order, which is no choice, and give what may happen then."""
-        while (offered := self._world.enabled()) and offered[0].kind in _SET_UP:
-            result = self._world.take(offered[0])
+        answers: set[Action] = set()  # to connection requests, under way
+        while True:
+            offered = self._world.enabled()
+            first = next((action for action in offered if action.kind in _SET_UP or action in answers), None)
+            if first is None:
+                return offered
+            result = self._world.take(first)
+            if first.kind is ActionKind.CONNECT:
+                answers.update(delivery_of(message) for message in result.sent if not message.data)
             self._set_up.append(result)
             self._note_end(result)
-        return offered
 
     def _within_bounds(self, action: Action) -> bool:
         bound = BOUND_OF.get(action.kind)
@@ -316,6 +322,11 @@ class _Executing:
     def _fail(self, wrong: Wrong, node: int = -1, value: int = 0, verdict: Verdict | None = None) -> None:
         if self._failure is None:
             self._failure = RunFailure(wrong, len(self._results), node, value, verdict)
+
+
+def delivery_of(message: Message) -> Action:
+    """The name of a message's delivery."""
+    return Action(ActionKind.DELIVER, message.receiver, message.sender, message.number, message.channel)
 
 
 def enablers(run: NodeRun) -> list[int]:

@@ -1,7 +1,7 @@
 """A search over orders of actions: the runs of a strategy, and a finding for each way in which they fail.
 
 A run that fails is repeated first; then the smallest one that fails in the same way is looked for, and each step is
-proved by a run. Runs that end in one way at one action are taken for one bug until they are explained.
+proved by a run. Runs that end in one way at one action are taken for one bug until one of them is minimised.
 """
 
 from __future__ import annotations

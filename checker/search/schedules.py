@@ -82,7 +82,7 @@ class Frontier(Protocol[C, E, R]):
     """Which executions there are. Each method must be a function of its arguments and of what has ended before."""
 
     def round(self) -> Sequence[C]:
-        """Executions to begin before any of them is looked at, at most ROUND; empty: there are no more."""
+        """Executions to begin before any of them is examined, at most ROUND; empty: there are no more."""
         ...
 
     def ended(self, choice: C, execution: Execution[E, R]) -> None:

@@ -16,7 +16,7 @@ from crashcheck.errors import CrashcheckError
 
 
 class NodeError(CrashcheckError):
-    """Why a run of nodes cannot go on, for the user."""
+    """Why a run of nodes cannot continue, for the user."""
 
 
 class ActionKind(StrEnum):

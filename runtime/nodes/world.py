@@ -94,9 +94,6 @@ class NodeWorld(World):
         self._wire = Wire(ours)
 
     def enabled(self) -> Sequence[Action]:
-        ending = [node for node in self._nodes if node.command.ends]
-        if ending and all(node.status is not None for node in ending):
-            return ()
         return tuple(self._possible())
 
     def take(self, action: Action) -> ActionResult:
