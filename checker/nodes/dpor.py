@@ -1,7 +1,7 @@
 """Depth first over partial orders: of all orders of independent actions one is run (DPOR).
 
-Flanagan and Godefroid 2005, with sleep sets (Godefroid 1996): a run is examined for actions that are dependent, and of
-which the later one could have come first; where the earlier one was chosen, what leads to the other order is planned.
+Flanagan and Godefroid 2005, with sleep sets (Godefroid 1996): a run is examined for pairs of dependent actions that
+could have been in the other order; where the earlier one was chosen, what leads to that order is planned.
 Of those that would lead there, one is planned (source sets: Abdulla et al. 2014). What an earlier sibling has begun
 with is asleep until something dependent on it happens: a run in which all that may come is asleep is cut.
 
