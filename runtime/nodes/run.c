@@ -270,13 +270,13 @@ static void born(struct thread *parent, int event)
     ready(thread);
 }
 
-/* Whether a signal is caught or ends the process: then the call that it interrupts is over. */
 static void deliver(struct thread *thread, int signal)
 {
     if (signal == SIGSEGV && read_stamp(thread))
         return;
     thread->signal = signal;
-    hold_over(thread);
+    if (signal_caught(thread, signal))
+        hold_over(thread); /* the call that it interrupts; else the kernel makes that once more */
 }
 
 /* The first thread of a process ends before others: nothing is reported until they have. */
@@ -361,21 +361,20 @@ static bool stir(void)
             object->node->activity++;
     for (size_t i = 0; i < NODES; i++)
         for (struct process *process = nodes[i].processes; process; process = process->next) {
-            bool signalled = process->signalled, any = false;
-            process->signalled = false;
+            bool signalled = process->signalled;
             for (struct thread *thread = process->threads; thread; thread = thread->next) {
                 if (thread->state != HELD)
                     continue;
-                if (signalled) {
+                bool hears = signalled && signal_waits(thread);
+                if (hears && thread->restart != LOOKS_AGAIN)
                     hold_interrupt(thread);
-                    any = true;
-                } else if (thread->retried && thread->seen != nodes[i].activity) {
+                else if (hears || (thread->retried && thread->seen != nodes[i].activity))
                     hold_retry(thread);
-                    return true;
-                }
+                else
+                    continue;
+                return true; /* one that takes a signal takes it from the others */
             }
-            if (any)
-                return true;
+            process->signalled = false;
         }
     return false;
 }

@@ -65,13 +65,15 @@ static int text_of(struct thread *thread, const char *path, char *text)
         return stat_text(thread->process, text);
     if (own && strcmp(own, "statm") == 0)
         return snprintf(text, TEXT_MOST, "2048 1024 512 1 0 512 0\n");
+    if (own && (strcmp(own, "smaps") == 0 || strcmp(own, "smaps_rollup") == 0))
+        return 0;
     return -1;
 }
 
 /* What tells of a run, and is not replaced. */
 static void name_telling(struct thread *thread, const char *path)
 {
-    static const char *const of_processes[] = {"status", "smaps", "smaps_rollup", "io", "sched", "schedstat", "pagemap"};
+    static const char *const of_processes[] = {"status", "io", "sched", "schedstat", "pagemap"};
     static const char *const of_machines[] = {"/proc/vmstat", "/proc/diskstats", "/proc/interrupts", "/proc/net/"};
     const char *own = of_process(path);
     char text[128];

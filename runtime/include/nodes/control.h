@@ -190,7 +190,7 @@ bool time_read(const struct thread *thread, uint64_t address, uint64_t *ns); /* 
 bool time_write(const struct thread *thread, uint64_t address, uint64_t ns);
 
 /* holds.c */
-enum { RESTARTED = 512, NOT_RESTARTED = 514 };  /* a handler's SA_RESTART decides; a handler ends it */
+enum { RESTARTED = 512, NOT_RESTARTED = 514, LOOKS_AGAIN = 0 }; /* a handler's SA_RESTART decides; a handler ends it; the call itself does */
 enum then hold(struct thread *thread, bool retried, int restart);
 enum then hold_until(struct thread *thread, bool retried, int restart, uint64_t due, bool from_now, int64_t late); /* FOREVER: never */
 void hold_ends(struct thread *thread, int64_t result);
@@ -286,7 +286,6 @@ void socket_closed(struct object *object);
 extern const struct handler call_listen, call_connect, call_accept, call_shutdown;
 
 /* datagrams.c */
-bool datagram_open(struct thread *thread, int fd, struct object *object);
 int datagram_connect(struct thread *thread, struct object *object);
 void datagram_arrive(struct object *object, const struct address *from, const void *bytes, size_t size);
 enum then datagram_send(struct thread *thread, struct object *object, uint64_t name, uint32_t name_size, const void *bytes, size_t size);
@@ -317,6 +316,8 @@ void futexes_look(struct process *process);     /* a thread ended: the kernel ch
 extern const struct handler call_futex;
 
 /* signals.c */
+bool signal_waits(const struct thread *thread);             /* one that the call that it waits in does not block */
+bool signal_caught(const struct thread *thread, int signal); /* by a handler */
 extern const struct handler call_kill, call_suspend, call_signal_wait;
 
 /* children.c */
@@ -329,7 +330,6 @@ extern const struct handler call_getrandom, call_uname, call_sysinfo, call_getcp
 /* calls.c */
 #define LAST_CALL 469
 const struct handler *handler_of(uint64_t number); /* NULL: the kernel makes the call, and nobody is asked */
-const char *call_name(uint64_t number);
 
 /* filter.c */
 enum filter_data { FILTER_OURS, FILTER_NARROW };
