@@ -1,4 +1,4 @@
-/* Datagrams: what a node sends goes to the caller, and what the caller says arrives can be read. */
+/* Datagrams: what a node sends is handed to the caller, and what the caller lets arrive can be read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

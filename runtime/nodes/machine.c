@@ -95,7 +95,7 @@ static enum then yield_enter(struct thread *thread)
     return hold(thread, false, RESTARTED);
 }
 
-/* Controls of network devices tell of the machine. */
+/* Controls of network devices show the machine. */
 static enum then ioctl_enter(struct thread *thread)
 {
     uint32_t command = (uint32_t)argument(thread, 1);

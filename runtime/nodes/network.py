@@ -58,7 +58,7 @@ class Socket:
     peer: Socket | None = None
     channel: int = 0
     gone: bool = False  # its node has closed it, or was ended
-    silent: bool = False  # its machine lost the power: nobody said that it is gone
+    silent: bool = False  # its machine lost the power: nobody reported its end
     sent: int = 0  # messages of its direction
     under_way: deque[Packet] = field(default_factory=deque)  # what it sent on its connection, the oldest first
 

@@ -121,7 +121,7 @@ static enum then socket_enter(struct thread *thread)
     if ((family != AF_INET && family != AF_INET6) || (!stream && !datagram)) {
         char text[64];
         snprintf(text, sizeof text, "socket of family %d, type %d, protocol %d", family, kind, protocol);
-        if (family != AF_NETLINK) /* lists addresses: programs go on without */
+        if (family != AF_NETLINK) /* lists addresses: programs do without */
             name_uncontrolled(thread->process->node, text);
         return answer(thread, family == AF_INET || family == AF_INET6 ? -EPROTONOSUPPORT : -EAFNOSUPPORT);
     }

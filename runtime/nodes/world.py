@@ -26,7 +26,7 @@ class NodeCommand:
     """A node: the words of its command, run in a folder of its own.
 
     seed: what that folder is a copy of at the start of each run, or None: it is empty. ends: the run is over when all
-    nodes that say so have ended. crash: "process" and "machine", which of both may happen to it.
+    nodes with it have ended. crash: "process" and "machine", which of both may happen to it.
     """
 
     words: tuple[str, ...]
