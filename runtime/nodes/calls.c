@@ -140,23 +140,3 @@ const struct handler *handler_of(uint64_t number)
         return &call_unknown;
     return answered[number];
 }
-
-const char *call_name(uint64_t number)
-{
-    static const struct {
-        uint64_t number;
-        const char *name;
-    } named[] = {
-        {SYS_io_submit, "io_submit"}, {SYS_io_getevents, "io_getevents"}, {SYS_ptrace, "ptrace"}, {SYS_mount, "mount"},
-        {SYS_unshare, "unshare"}, {SYS_setns, "setns"}, {SYS_chroot, "chroot"}, {SYS_shmget, "shmget"}, {SYS_shmat, "shmat"},
-        {SYS_semget, "semget"}, {SYS_semop, "semop"}, {SYS_msgget, "msgget"}, {SYS_msgsnd, "msgsnd"}, {SYS_msgrcv, "msgrcv"},
-        {SYS_mq_open, "mq_open"}, {SYS_tee, "tee"}, {SYS_vmsplice, "vmsplice"}, {SYS_process_vm_readv, "process_vm_readv"},
-        {SYS_process_vm_writev, "process_vm_writev"}, {SYS_pidfd_open, "pidfd_open"}, {SYS_pidfd_getfd, "pidfd_getfd"},
-        {SYS_pidfd_send_signal, "pidfd_send_signal"}, {SYS_perf_event_open, "perf_event_open"}, {SYS_bpf, "bpf"},
-        {SYS_userfaultfd, "userfaultfd"}, {SYS_open_by_handle_at, "open_by_handle_at"}, {SYS_name_to_handle_at, "name_to_handle_at"},
-    };
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (named[i].number == number)
-            return named[i].name;
-    return NULL;
-}

@@ -1,36 +1,12 @@
-/* Datagrams: what a node sends goes to the caller, and what the caller says arrives can be read. */
+/* Datagrams: what a node sends is handed to the caller, and what the caller lets arrive can be read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "nodes/control.h"
 
-#define BUFFER (8 << 20)
 #define DATAGRAM_MOST 65507u
-
-static bool meet(int from, int to)
-{
-    struct sockaddr_un name;
-    socklen_t size = sizeof name;
-    return getsockname(to, (struct sockaddr *)&name, &size) == 0 && connect(from, (struct sockaddr *)&name, size) == 0;
-}
-
-bool datagram_open(struct thread *thread, int fd, struct object *object)
-{
-    struct sockaddr_un any = {.sun_family = AF_UNIX};
-    int theirs = descriptor_ours(thread, fd), size = BUFFER;
-    object->ours = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    setsockopt(object->ours, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
-    bool done = theirs >= 0 && object->ours >= 0 && bind(theirs, (struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
-                bind(object->ours, (struct sockaddr *)&any, sizeof any.sun_family) == 0 && meet(theirs, object->ours) &&
-                meet(object->ours, theirs);
-    if (theirs >= 0)
-        close(theirs);
-    return done;
-}
 
 int datagram_connect(struct thread *thread, struct object *object)
 {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from crashcheck.runtime.nodes.actions import Message
-from crashcheck.runtime.nodes.wire import Event, Frame
+from crashcheck.runtime.nodes.wire import NodeEvent, WireFrame
 
 ADDRESS_BYTES = 16
 UDP = 17
@@ -58,7 +58,7 @@ class Socket:
     peer: Socket | None = None
     channel: int = 0
     gone: bool = False  # its node has closed it, or was ended
-    silent: bool = False  # its machine lost the power: nobody said that it is gone
+    silent: bool = False  # its machine lost the power: nobody reported its end
     sent: int = 0  # messages of its direction
     under_way: deque[Packet] = field(default_factory=deque)  # what it sent on its connection, the oldest first
 
@@ -105,30 +105,30 @@ class Network:
         self.outside: list[tuple[int, str]] = []  # who tried to reach what outside of the run, since this was read
         self.all_started = False
 
-    def event(self, frame: Frame) -> list[Message]:
+    def event(self, frame: WireFrame) -> list[Message]:
         """Take note of an event of the controller. Returns what was sent by it."""
-        if frame.tag == Event.BOUND:
+        if frame.tag == NodeEvent.BOUND:
             socket = self._socket(frame)
             socket.address = Address.read(frame.data, frame.port)
             socket.is_udp = frame.other == UDP
-        elif frame.tag == Event.LISTENING:
+        elif frame.tag == NodeEvent.LISTENING:
             self._socket(frame).listens = True
-        elif frame.tag == Event.CONNECTING:
+        elif frame.tag == NodeEvent.CONNECTING:
             target = Address.read(frame.data[:ADDRESS_BYTES], frame.port)
             source = Address.read(frame.data[ADDRESS_BYTES:], frame.value)
             self._unresolved.append(Request(self._socket(frame), source, target, next(self._order)))
-        elif frame.tag == Event.ACCEPTABLE:
+        elif frame.tag == NodeEvent.ACCEPTABLE:
             opener, socket = self.sockets[frame.other], self._socket(frame)
             socket.peer, opener.peer = opener, socket
             socket.channel = opener.channel
             return self._write(socket, b"", ACCEPTED)
-        elif frame.tag == Event.SENT:
+        elif frame.tag == NodeEvent.SENT:
             return self._write(self.sockets[frame.number], frame.data, "")
-        elif frame.tag == Event.SHUT:
+        elif frame.tag == NodeEvent.SHUT:
             return self._write(self.sockets[frame.number], b"", END)
-        elif frame.tag == Event.CLOSED:
+        elif frame.tag == NodeEvent.CLOSED:
             return self._closed(frame)
-        elif frame.tag == Event.DATAGRAM_SENT:
+        elif frame.tag == NodeEvent.DATAGRAM_SENT:
             return self._datagram(frame)
         return []
 
@@ -199,7 +199,7 @@ class Network:
                 socket.listens = False
         self.requests = [one for one in self.requests if one.socket.node != node]
 
-    def _socket(self, frame: Frame) -> Socket:
+    def _socket(self, frame: WireFrame) -> Socket:
         return self.sockets.setdefault(frame.number, Socket(frame.node, frame.number))
 
     def _channel(self, sender: int, receiver: int, is_udp: bool) -> int:
@@ -215,7 +215,7 @@ class Network:
         socket.under_way.append(Packet(message, next(self._order), what))
         return [message]
 
-    def _closed(self, frame: Frame) -> list[Message]:
+    def _closed(self, frame: WireFrame) -> list[Message]:
         socket = self.sockets.get(frame.number)
         self.requests = [one for one in self.requests if one.socket.number != frame.number]
         self._unresolved = [
@@ -233,7 +233,7 @@ class Network:
             return [socket.under_way[-1].message] if socket.under_way else []
         return [] if has_ended else self._write(socket, b"", END)
 
-    def _datagram(self, frame: Frame) -> list[Message]:
+    def _datagram(self, frame: WireFrame) -> list[Message]:
         target = Address.read(frame.data[:ADDRESS_BYTES], frame.port)
         source = Address.read(frame.data[ADDRESS_BYTES : 2 * ADDRESS_BYTES], frame.value)
         message = Message(frame.node, -1, 0, 0, frame.data[2 * ADDRESS_BYTES :], "udp")
@@ -262,9 +262,9 @@ class Network:
 
     def _node_at(self, target: Address, sender: int, is_udp: bool) -> int | None:
         """The node that has an address; -1: none has; None: it is not yet known."""
-        for node in range(self._nodes):
-            if target.four and str(target.four) == address_of(node):
-                return node
+        named = [node for node in range(self._nodes) if str(target.four) == address_of(node)]
+        if named:
+            return named[0]
         if not target.is_loop and not target.is_any:
             return -1
         for node in (sender, *range(self._nodes)):

@@ -1,4 +1,4 @@
-/* Lets the threads go on, one at a time and in the order in which they became ready, from stop to stop, until all wait. */
+/* Runs the threads, one at a time and in the order in which they became ready, from stop to stop, until all wait. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ static _Noreturn void no_rest(const struct thread *thread)
     exit(1);
 }
 
-/* What /proc says of a thread that was born: its process, and its number in the namespace. */
+/* What /proc shows of a thread that was born: its process, and its number in the namespace. */
 static pid_t born_in(pid_t tid, pid_t *known_as)
 {
     char path[64], line[256];
@@ -70,8 +70,9 @@ static void vfork_done(struct thread *child)
     int status;
     struct thread *parent = child->vfork_parent;
     child->vfork_parent = NULL;
-    if (parent && waitpid(parent->tid, &status, __WALL) == parent->tid && WIFSTOPPED(status))
-        ready(parent);
+    if (!parent || (parent->state == IN_VFORK && (waitpid(parent->tid, &status, __WALL) != parent->tid || !WIFSTOPPED(status))))
+        return;
+    ready(parent);
 }
 
 static void thread_ended(struct thread *thread, int status)
@@ -98,6 +99,8 @@ static void other(pid_t tid, int status)
         thread_ended(thread, status);
         return;
     }
+    if (thread && thread->state == IN_VFORK)
+        thread->state = VFORK_OVER;
     for (size_t i = 0; !thread && WIFSTOPPED(status) && i < EARLY_MOST; i++)
         if (!early[i]) {
             early[i] = tid;
@@ -270,13 +273,13 @@ static void born(struct thread *parent, int event)
     ready(thread);
 }
 
-/* Whether a signal is caught or ends the process: then the call that it interrupts is over. */
 static void deliver(struct thread *thread, int signal)
 {
     if (signal == SIGSEGV && read_stamp(thread))
         return;
     thread->signal = signal;
-    hold_over(thread);
+    if (signal_caught(thread, signal))
+        hold_over(thread); /* the call that it interrupts; else the kernel makes that once more */
 }
 
 /* The first thread of a process ends before others: nothing is reported until they have. */
@@ -293,7 +296,7 @@ static void wait_for_zombie(const struct thread *thread)
     }
 }
 
-/* A thread's stop. Whether it goes on. */
+/* A thread's stop. Whether it continues. */
 static bool stopped(struct thread *thread, int status)
 {
     int signal = WSTOPSIG(status), event = status >> 16;
@@ -361,21 +364,20 @@ static bool stir(void)
             object->node->activity++;
     for (size_t i = 0; i < NODES; i++)
         for (struct process *process = nodes[i].processes; process; process = process->next) {
-            bool signalled = process->signalled, any = false;
-            process->signalled = false;
+            bool signalled = process->signalled;
             for (struct thread *thread = process->threads; thread; thread = thread->next) {
                 if (thread->state != HELD)
                     continue;
-                if (signalled) {
+                bool hears = signalled && signal_waits(thread);
+                if (hears && thread->restart != LOOKS_AGAIN)
                     hold_interrupt(thread);
-                    any = true;
-                } else if (thread->retried && thread->seen != nodes[i].activity) {
+                else if (hears || (thread->retried && thread->seen != nodes[i].activity))
                     hold_retry(thread);
-                    return true;
-                }
+                else
+                    continue;
+                return true; /* one that takes a signal takes it from the others */
             }
-            if (any)
-                return true;
+            process->signalled = false;
         }
     return false;
 }

@@ -55,6 +55,27 @@ bool stream_connect_ends(struct thread *thread, int fd, struct object *object)
     return object->ours >= 0;
 }
 
+static bool meet(int from, int to)
+{
+    struct sockaddr_un name;
+    socklen_t size = sizeof name;
+    return getsockname(to, (struct sockaddr *)&name, &size) == 0 && connect(from, (struct sockaddr *)&name, size) == 0;
+}
+
+static bool datagram_open(struct thread *thread, int fd, struct object *object)
+{
+    struct sockaddr_un any = {.sun_family = AF_UNIX};
+    int theirs = descriptor_ours(thread, fd), size = BUFFER;
+    object->ours = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    setsockopt(object->ours, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
+    bool done = theirs >= 0 && object->ours >= 0 && bind(theirs, (struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
+                bind(object->ours, (struct sockaddr *)&any, sizeof any.sun_family) == 0 && meet(theirs, object->ours) &&
+                meet(object->ours, theirs);
+    if (theirs >= 0)
+        close(theirs);
+    return done;
+}
+
 struct object *socket_bound_at(const struct node *node, enum object_kind kind, const struct address *address, const struct object *but)
 {
     for (struct object *object = object_next(NULL); object; object = object_next(object)) {
@@ -100,7 +121,7 @@ static enum then socket_enter(struct thread *thread)
     if ((family != AF_INET && family != AF_INET6) || (!stream && !datagram)) {
         char text[64];
         snprintf(text, sizeof text, "socket of family %d, type %d, protocol %d", family, kind, protocol);
-        if (family != AF_NETLINK) /* lists addresses: programs go on without */
+        if (family != AF_NETLINK) /* lists addresses: programs do without */
             name_uncontrolled(thread->process->node, text);
         return answer(thread, family == AF_INET || family == AF_INET6 ? -EPROTONOSUPPORT : -EAFNOSUPPORT);
     }

@@ -100,7 +100,7 @@ static pid_t fork_apart(bool *apart)
     return *apart ? init : fork();
 }
 
-/* Who said hello, in our numbers. */
+/* Who sent the first byte, in our numbers. */
 static pid_t hear(int hello)
 {
     char byte;

@@ -282,14 +282,14 @@ enum then stream_send(struct thread *thread, struct object *object, const void *
 
 void socket_closed(struct object *object)
 {
-    bool said = object->kind == STREAM ? object->state != FRESH || object->bound : object->bound;
+    bool known = object->kind == STREAM ? object->state != FRESH || object->bound : object->bound;
     while (object->pending) {
         struct object *end = object->pending;
         object->pending = end->next_pending;
         wire_event((struct cc_frame){.tag = CC_CLOSED, .node = end->node->index, .number = end->number, .other = 1}, NULL, NULL, 0);
         object_free(end);
     }
-    if (said)
+    if (known)
         wire_event((struct cc_frame){.tag = CC_CLOSED, .node = object->node->index, .number = object->number,
                                      .other = object->kind == STREAM && object->state == CONNECTED && unread(object)},
                    NULL, NULL, 0);

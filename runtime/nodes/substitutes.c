@@ -1,4 +1,4 @@
-/* Files that tell of the machine or of its load: a program that opens one gets one of ours, with the node's time in it. */
+/* Files that show the machine or its load: a program that opens one gets one of ours, with the node's time in it. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static int stat_text(const struct process *process, char *text)
     return size + snprintf(text + size, TEXT_MOST - (size_t)size, "\n");
 }
 
-/* What is in a file instead of what the machine says; -1: it is no such file. */
+/* What is in a file instead of the machine's values; -1: it is no such file. */
 static int text_of(struct thread *thread, const char *path, char *text)
 {
     const struct node *node = thread->process->node;
@@ -65,22 +65,24 @@ static int text_of(struct thread *thread, const char *path, char *text)
         return stat_text(thread->process, text);
     if (own && strcmp(own, "statm") == 0)
         return snprintf(text, TEXT_MOST, "2048 1024 512 1 0 512 0\n");
+    if (own && (strcmp(own, "smaps") == 0 || strcmp(own, "smaps_rollup") == 0))
+        return 0;
     return -1;
 }
 
-/* What tells of a run, and is not replaced. */
-static void name_telling(struct thread *thread, const char *path)
+/* What differs between runs, and is not replaced. */
+static void name_varying(struct thread *thread, const char *path)
 {
-    static const char *const of_processes[] = {"status", "smaps", "smaps_rollup", "io", "sched", "schedstat", "pagemap"};
+    static const char *const of_processes[] = {"status", "io", "sched", "schedstat", "pagemap"};
     static const char *const of_machines[] = {"/proc/vmstat", "/proc/diskstats", "/proc/interrupts", "/proc/net/"};
     const char *own = of_process(path);
     char text[128];
-    bool tells = false;
+    bool varies = false;
     for (size_t i = 0; own && i < sizeof of_processes / sizeof *of_processes; i++)
-        tells = tells || strcmp(own, of_processes[i]) == 0;
+        varies = varies || strcmp(own, of_processes[i]) == 0;
     for (size_t i = 0; i < sizeof of_machines / sizeof *of_machines; i++)
-        tells = tells || strncmp(path, of_machines[i], strlen(of_machines[i])) == 0;
-    if (!tells)
+        varies = varies || strncmp(path, of_machines[i], strlen(of_machines[i])) == 0;
+    if (!varies)
         return;
     if (own)
         snprintf(text, sizeof text, "/proc/self/%.64s", own);
@@ -119,7 +121,7 @@ static enum then open_enter(struct thread *thread)
         return NATIVE;
     int size = text_of(thread, path, text);
     if (size < 0)
-        name_telling(thread, path);
+        name_varying(thread, path);
     else if (!substitute(thread, beside, text, size))
         name_uncontrolled(thread->process->node, path);
     return NATIVE;

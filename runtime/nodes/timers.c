@@ -1,4 +1,4 @@
-/* What waits for the time of a node: time passes only when the caller says so. */
+/* What waits for the time of a node: time passes only when the caller moves it. */
 #include <stdlib.h>
 
 #include "nodes/control.h"

@@ -12,7 +12,7 @@ _FRAME = struct.Struct("<BBHIQII")
 _PIECE_BYTES = 1 << 18
 
 
-class Order(IntEnum):
+class NodeOrder(IntEnum):
     START = 1
     REQUEST = 2
     CONNECTED = 3
@@ -24,7 +24,7 @@ class Order(IntEnum):
     KILL = 9
 
 
-class Event(IntEnum):
+class NodeEvent(IntEnum):
     BOUND = 1
     LISTENING = 2
     CONNECTING = 3
@@ -44,7 +44,7 @@ class Event(IntEnum):
     REST = 17
 
 
-class Frame(NamedTuple):
+class WireFrame(NamedTuple):
     tag: int
     node: int
     port: int
@@ -61,11 +61,11 @@ class Wire:
         self._end = end
         self._received = bytearray()
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: WireFrame) -> None:
         head = _FRAME.pack(frame.tag, frame.node, frame.port, frame.number, frame.value, len(frame.data), frame.other)
         self._end.sendall(head + frame.data)
 
-    def events(self) -> Iterator[Frame]:
+    def events(self) -> Iterator[WireFrame]:
         """What an order led to, up to and with REST. Raises EOFError if the controller has ended."""
         at = 0
         while True:
@@ -75,8 +75,8 @@ class Wire:
                     break
                 data = bytes(self._received[at + _FRAME.size : at + _FRAME.size + size])
                 at += _FRAME.size + size
-                yield Frame(tag, node, port, number, value, other, data)
-                if tag == Event.REST:
+                yield WireFrame(tag, node, port, number, value, other, data)
+                if tag == NodeEvent.REST:
                     del self._received[:at]
                     return
             piece = self._end.recv(_PIECE_BYTES)

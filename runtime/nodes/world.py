@@ -14,7 +14,7 @@ from pathlib import Path
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
-from crashcheck.runtime.nodes.wire import Event, Frame, Order, Wire
+from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
@@ -26,7 +26,7 @@ class NodeCommand:
     """A node: the words of its command, run in a folder of its own.
 
     seed: what that folder is a copy of at the start of each run, or None: it is empty. ends: the run is over when all
-    nodes that say so have ended. crash: "process" and "machine", which of both may happen to it.
+    nodes with it have ended. crash: "process" and "machine", which of both may happen to it.
     """
 
     words: tuple[str, ...]
@@ -102,7 +102,7 @@ class NodeWorld(World):
             raise NodeError(
                 "action-not-enabled",
                 f"{action.kind.value} of node {action.node} is not possible now",
-                "This is a defect of crashcheck.",
+                "Follow a schedule only with the programs that it was recorded with.",
             )
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
@@ -216,7 +216,9 @@ class NodeWorld(World):
         number = node.starts
         node.starts += 1
         self._network.all_started = all(node.starts for node in self._nodes)
-        self._order(Order.START, action.node, step, number=number, data=b"".join(os.fsencode(t) + b"\0" for t in texts))
+        self._order(
+            NodeOrder.START, action.node, step, number=number, data=b"".join(os.fsencode(t) + b"\0" for t in texts)
+        )
 
     def _restart(self, action: Action, step: _Step) -> None:
         self._start(action, step)
@@ -230,7 +232,7 @@ class NodeWorld(World):
         self._network.requests.remove(request)
         listener = self._network.listener(request)
         if listener:
-            self._order(Order.REQUEST, action.node, step, number=listener.number, other=request.socket.number)
+            self._order(NodeOrder.REQUEST, action.node, step, number=listener.number, other=request.socket.number)
         else:
             step.sent.append(self._network.refuse(request))
 
@@ -248,14 +250,14 @@ class NodeWorld(World):
                 self._network.write_reset(receiver)
         elif packet.what in (ACCEPTED, REFUSED):
             error = _REFUSED_ERROR if packet.what == REFUSED else 0
-            self._order(Order.CONNECTED, action.node, step, number=receiver.number, other=error)
+            self._order(NodeOrder.CONNECTED, action.node, step, number=receiver.number, other=error)
         elif packet.what == RESET:
             self._network.reset(receiver)
-            self._order(Order.RESET, action.node, step, number=receiver.number)
+            self._order(NodeOrder.RESET, action.node, step, number=receiver.number)
         elif packet.what == END:
-            self._order(Order.FINISH, action.node, step, number=receiver.number)
+            self._order(NodeOrder.FINISH, action.node, step, number=receiver.number)
         else:
-            self._order(Order.ARRIVE, action.node, step, number=receiver.number, data=packet.message.data)
+            self._order(NodeOrder.ARRIVE, action.node, step, number=receiver.number, data=packet.message.data)
 
     def _hand_over(self, packet: Packet, step: _Step) -> None:
         receiver = self._network.receiver(packet)
@@ -263,7 +265,7 @@ class NodeWorld(World):
         assert packet.source is not None
         data = packet.source.ip.packed + packet.message.data
         node = packet.message.receiver
-        self._order(Order.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
+        self._order(NodeOrder.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
 
     def _lose(self, action: Action, step: _Step) -> None:
         self._network.datagrams.remove(self._packet(action)[0])
@@ -277,16 +279,16 @@ class NodeWorld(World):
         if self._clock_error_ns is not None:
             for other in self._nodes:
                 other.now_ns = max(other.now_ns, action.due_ns)
-        self._order(Order.FIRE, action.node, step, number=action.number)
+        self._order(NodeOrder.FIRE, action.node, step, number=action.number)
 
     def _crash_process(self, action: Action, step: _Step) -> None:
         self._nodes[action.node].crashed = "process"
-        self._order(Order.KILL, action.node, step)
+        self._order(NodeOrder.KILL, action.node, step)
 
     def _crash_machine(self, action: Action, step: _Step) -> None:
         self._nodes[action.node].crashed = "machine"
         self._network.power_lost(action.node)
-        self._order(Order.KILL, action.node, step)
+        self._order(NodeOrder.KILL, action.node, step)
 
     def _cut(self, action: Action, step: _Step) -> None:
         self._cuts.add((action.node, action.peer))
@@ -302,7 +304,7 @@ class NodeWorld(World):
                 for one in ends:
                     self._network.reset(one)
                 for one in ends:
-                    self._order(Order.RESET, one.node, step, number=one.number)
+                    self._order(NodeOrder.RESET, one.node, step, number=one.number)
 
     def _packet(self, action: Action) -> tuple[Packet, Socket | None]:
         """The packet that an action names, and of a connection the end that sent it."""
@@ -318,9 +320,17 @@ class NodeWorld(World):
     # What it leads to
 
     def _order(
-        self, tag: Order, node: int, step: _Step, *, number: int = 0, other: int = 0, port: int = 0, data: bytes = b""
+        self,
+        tag: NodeOrder,
+        node: int,
+        step: _Step,
+        *,
+        number: int = 0,
+        other: int = 0,
+        port: int = 0,
+        data: bytes = b"",
     ) -> None:
-        self._wire.send(Frame(tag, node, port, number, self._nodes[node].now_ns, other, data))
+        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].now_ns, other, data))
         try:
             for frame in self._wire.events():
                 self._event(frame, step)
@@ -330,40 +340,40 @@ class NodeWorld(World):
             ) from error
         step.sent += self._network.resolve()
 
-    def _event(self, frame: Frame, step: _Step) -> None:
+    def _event(self, frame: WireFrame, step: _Step) -> None:
         node = self._nodes[frame.node]
-        if frame.tag == Event.ARMED:
+        if frame.tag == NodeEvent.ARMED:
             node.timers[frame.number] = frame.value
             step.read_clock |= bool(frame.other)
-        elif frame.tag == Event.DISARMED:
+        elif frame.tag == NodeEvent.DISARMED:
             node.timers.pop(frame.number, None)
-        elif frame.tag == Event.CLOCK_READ:
+        elif frame.tag == NodeEvent.CLOCK_READ:
             step.read_clock = True
-        elif frame.tag == Event.OUTPUT:
+        elif frame.tag == NodeEvent.OUTPUT:
             if frame.number == _STANDARD_OUTPUT:
                 step.wrote += frame.data
                 node.output += frame.data
             else:
                 node.errors += frame.data
-        elif frame.tag == Event.ENDED:
+        elif frame.tag == NodeEvent.ENDED:
             node.alive = False
             if not node.crashed:
                 node.status = step.ended = frame.number
-        elif frame.tag == Event.UNCONTROLLED:
+        elif frame.tag == NodeEvent.UNCONTROLLED:
             self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
-        elif frame.tag == Event.FAILED:
+        elif frame.tag == NodeEvent.FAILED:
             raise NodeError(
                 "node-failed",
                 f"node {frame.node}: {frame.data.decode(errors='replace')}",
                 "Make sure that the command can be run and that ptrace is permitted.",
             )
-        elif frame.tag == Event.UNREST:
+        elif frame.tag == NodeEvent.UNREST:
             raise NodeError(
                 "node-unrest",
                 f"node {frame.node} did not come to rest within 10 s",
                 "It computes for long or waits in a loop. Let it wait by a system call.",
             )
-        elif frame.tag == Event.REST:
+        elif frame.tag == NodeEvent.REST:
             self.calls = frame.value
         else:
             step.sent += self._network.event(frame)
@@ -379,7 +389,7 @@ class NodeWorld(World):
             for request in refused:
                 self._network.requests.remove(request)
                 self._order(
-                    Order.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR
+                    NodeOrder.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR
                 )
 
 

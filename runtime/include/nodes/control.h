@@ -9,10 +9,10 @@
  *   holds         calls that wait
  *   addresses     of sockets
  *   descriptors   what a descriptor of a process is
- *   substitutes   files that tell of the machine
+ *   substitutes   files that show the machine
  *   sockets       the two ends of each socket, one of which is ours
- *   streams       connections
  *   datagrams     datagrams
+ *   streams       connections
  *   options       of sockets
  *   transfers     calls that read and write
  *   polls         calls that wait for descriptors
@@ -67,7 +67,7 @@ struct node {
     uint64_t ticks;         /* how often the processor's time stamp was read */
     uint32_t timers;        /* how many were armed */
     uint16_t ports;         /* how many ephemeral ports were given */
-    uint64_t activity;      /* grows whenever something may make a call of another thread ready */
+    uint64_t activity;      /* grows whenever something may make another call ready */
     uint32_t threads;       /* how many there were */
     struct process *processes;
     struct named *named;    /* what is not controlled */
@@ -84,19 +84,19 @@ struct process {
     bool ending;            /* all its threads end */
     struct process *next;
 };
-enum thread_state { READY, RUNNING, HELD, IN_VFORK, ENDING };
+enum thread_state { READY, RUNNING, HELD, IN_VFORK, VFORK_OVER, ENDING };
 struct thread {
     pid_t tid;
     uint32_t number;        /* in its node, in order of birth */
     enum thread_state state;
     struct process *process;
     struct user_regs_struct called; /* registers when its call began */
-    struct user_regs_struct now;    /* registers that it goes on with */
+    struct user_regs_struct now;    /* registers with which it continues */
     bool changed;           /* `now` is not what the kernel has */
     bool in_call;           /* it stops when the call returns */
     bool again;             /* the call that begins is one that waited */
-    bool retried;           /* what made it wait is looked at again after activity */
-    int signal;             /* to be given to it when it goes on */
+    bool retried;           /* its call is made again after activity */
+    int signal;             /* to be given to it when it continues */
     uint64_t seen;          /* the node's activity when it began to wait */
     const struct handler *handler;
     int64_t result;         /* of a call that is answered, or at its end the kernel's */
@@ -124,7 +124,7 @@ struct thread *thread_new(struct process *process, pid_t tid, pid_t known_as);
 struct thread *thread_of(pid_t tid);
 struct process *process_of(pid_t pid);
 void thread_forget(struct thread *thread);      /* the last one: its process as well */
-void ready(struct thread *thread);              /* goes on when those before it wait */
+void ready(struct thread *thread);              /* continues when those before it wait */
 struct thread *next_ready(void);                /* takes it from the queue; NULL: none */
 void name_uncontrolled(struct node *node, const char *what);
 void clock_read(struct node *node);
@@ -143,7 +143,7 @@ bool memory_text(const struct thread *thread, uint64_t address, char *to, size_t
 uint64_t memory_scratch(const struct thread *thread, size_t size); /* below its stack */
 size_t memory_gather(const struct thread *thread, uint64_t parts, uint64_t count, unsigned char **bytes); /* of iovecs; bytes: to be freed */
 
-/* What a call's handler says. */
+/* What a call's handler decides. */
 enum then {
     NATIVE,  /* the kernel makes the call */
     AFTER,   /* likewise, and `leave` sees what came of it */
@@ -190,7 +190,7 @@ bool time_read(const struct thread *thread, uint64_t address, uint64_t *ns); /* 
 bool time_write(const struct thread *thread, uint64_t address, uint64_t ns);
 
 /* holds.c */
-enum { RESTARTED = 512, NOT_RESTARTED = 514 };  /* a handler's SA_RESTART decides; a handler ends it */
+enum { RESTARTED = 512, NOT_RESTARTED = 514, LOOKS_AGAIN = 0 }; /* a handler's SA_RESTART decides; a handler ends it; the call itself does */
 enum then hold(struct thread *thread, bool retried, int restart);
 enum then hold_until(struct thread *thread, bool retried, int restart, uint64_t due, bool from_now, int64_t late); /* FOREVER: never */
 void hold_ends(struct thread *thread, int64_t result);
@@ -286,7 +286,6 @@ void socket_closed(struct object *object);
 extern const struct handler call_listen, call_connect, call_accept, call_shutdown;
 
 /* datagrams.c */
-bool datagram_open(struct thread *thread, int fd, struct object *object);
 int datagram_connect(struct thread *thread, struct object *object);
 void datagram_arrive(struct object *object, const struct address *from, const void *bytes, size_t size);
 enum then datagram_send(struct thread *thread, struct object *object, uint64_t name, uint32_t name_size, const void *bytes, size_t size);
@@ -317,6 +316,8 @@ void futexes_look(struct process *process);     /* a thread ended: the kernel ch
 extern const struct handler call_futex;
 
 /* signals.c */
+bool signal_waits(const struct thread *thread);             /* one that the call that it waits in does not block */
+bool signal_caught(const struct thread *thread, int signal); /* by a handler */
 extern const struct handler call_kill, call_suspend, call_signal_wait;
 
 /* children.c */
@@ -329,7 +330,6 @@ extern const struct handler call_getrandom, call_uname, call_sysinfo, call_getcp
 /* calls.c */
 #define LAST_CALL 469
 const struct handler *handler_of(uint64_t number); /* NULL: the kernel makes the call, and nobody is asked */
-const char *call_name(uint64_t number);
 
 /* filter.c */
 enum filter_data { FILTER_OURS, FILTER_NARROW };

@@ -1,4 +1,4 @@
-/* What the controller of nodes and its caller say to each other: frames over one socket, read by world.py as well.
+/* Frames between the controller of nodes and its caller, over one socket, read by world.py as well.
  *
  * A frame is a struct cc_frame and then `size` bytes. For each order the controller answers with what it led to, in the
  * order in which it happened, and CC_REST at its end.
@@ -14,7 +14,7 @@ struct cc_frame {
     uint8_t tag;
     uint8_t node;
     uint16_t port;
-    uint32_t number;   /* of a socket, or what the tag says */
+    uint32_t number;   /* of a socket, or what the tag names */
     uint64_t value;    /* of an order: the node's clock in ns from now on */
     uint32_t size;
     uint32_t other;
@@ -50,7 +50,7 @@ enum cc_event {
     CC_OUTPUT,         /* number: 1 or 2; bytes */
     CC_ENDED,          /* number: wait status */
     CC_UNCONTROLLED,   /* bytes: what; each once for each node */
-    CC_FAILED,         /* the run cannot go on; bytes: why */
+    CC_FAILED,         /* the run is over; bytes: why */
     CC_UNREST,         /* the node did not rest in time */
     CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
 };
