@@ -98,12 +98,17 @@ class Dpor:
         self._seed = seed
         self._random = Random(seed)
         # changing
-        self.left_out = 0  # branches that the bound excludes
+        self._excluded = 0  # branches, by the bound
         self._begun = False
         self._branches = 0
         self._made = 0
         self._open: list[_State] = []  # with something planned, and nothing under way; by number
         self._under_way: dict[tuple[Action, ...], _State] = {}
+
+    @property
+    def left_out(self) -> str:
+        """Why there may be orders that it does not make, once it has ended; empty if it makes all."""
+        return f"a bound excludes {self._excluded} branches" if self._excluded else ""
 
     def round(self) -> Sequence[Branch]:
         if not self._begun:
@@ -116,7 +121,7 @@ class Dpor:
             return ROUND
         left = self._bound.branches - self._branches
         if left <= 0:
-            self.left_out += sum(len(state.planned) for state in self._open)
+            self._excluded += sum(len(state.planned) for state in self._open)
             self._open.clear()
         return max(left, 0)
 
@@ -208,7 +213,7 @@ class Dpor:
         if any(action in state.asleep or action in state.begun or action in state.planned for action in first):
             return
         if self._bound.deviations is not None and state.deviations >= self._bound.deviations:
-            self.left_out += 1
+            self._excluded += 1
             return
         possible = [action for action in first if action in state.enabled]
         if not possible:  # what leads there is not known: all is tried, as in Flanagan and Godefroid, figure 3

@@ -68,6 +68,11 @@ class NodeRole:
 class StateChecks(Protocol):
     """Checks of the state that a run has reached; None: there is no such check, or it has passed on that state."""
 
+    @property
+    def after_each(self) -> bool:
+        """Whether there is a check after each action."""
+        ...
+
     def after(self, world: World) -> Verdict | None: ...
 
     def end(self, world: World) -> Verdict | None: ...
@@ -75,6 +80,8 @@ class StateChecks(Protocol):
 
 class NoChecks:
     """Where only ends and deadlocks count."""
+
+    after_each = False
 
     def after(self, world: World) -> Verdict | None:
         return None

@@ -195,12 +195,12 @@ class NodeSearch:
 
     def _counts(self, stop: StopReason) -> StateCounts:
         complete = self._runs - self._schedules.cut
-        every = self._plan.name in ("dfs", "dpor") and not self._rules.clock
-        why = []
-        if not every:
-            why.append(f"{self._plan.name} does not make all of them")
-        if self._frontier.left_out:
-            why.append(f"its bound leaves out {self._frontier.left_out} branches")
+        reduced = self._plan.name not in ("dfs", "random")
+        why = [self._frontier.left_out] if self._frontier.left_out else []
+        if reduced and self._rules.clock:
+            why.append("with clock_error, partial orders do not tell all apart")
+        if reduced and self._rules.checks.after_each:
+            why.append("the check after each action judges the states of these orders only")
         if self._at_bound:
             why.append(f"{self._at_bound} runs reached the bound of {self._rules.actions} actions")
         if stop is not StopReason.EXHAUSTED:

@@ -29,7 +29,10 @@ class NodePlan:
 class NodeFrontier(Protocol):
     """A frontier of runs (schedules.Frontier)."""
 
-    left_out: int  # orders that a bound of the strategy excludes
+    @property
+    def left_out(self) -> str:
+        """Why there may be orders that it does not make, once it has ended; empty if it makes all."""
+        ...
 
     def round(self) -> Sequence[Branch]: ...
 
@@ -39,7 +42,7 @@ class NodeFrontier(Protocol):
 class DepthFirst:
     """Every order of the actions."""
 
-    left_out = 0
+    left_out = ""
 
     def __init__(self) -> None:
         self._orders: EveryOrder[Action, NodeRun] = EveryOrder()
@@ -54,7 +57,7 @@ class DepthFirst:
 class RandomRuns:
     """So many runs, in each of which every choice is uniform among what may come."""
 
-    left_out = 0
+    left_out = "they are a sample"
 
     def __init__(self, runs: int, seed: int) -> None:
         self._runs = runs
@@ -71,7 +74,10 @@ class RandomRuns:
 
 
 class Hybrid:
-    """Rounds of DPOR with so many backtracks, each from a new random run (MODIST 4.5)."""
+    """Rounds of DPOR with so many backtracks, each from a new random run (MODIST 4.5).
+
+    It ends with the first round that does without the bound: that one has made all.
+    """
 
     def __init__(self, rounds: int, backtracks: int, seed: int) -> None:
         # constant
@@ -79,7 +85,6 @@ class Hybrid:
         self._bound = Bound(branches=backtracks)
         self._seed = seed
         # changing
-        self._before = 0  # left out in rounds that are over
         self._round_number = 0
         self._dpor = self._new()
 
@@ -87,12 +92,11 @@ class Hybrid:
         return Dpor(self._bound, f"{self._seed}/{self._round_number}")
 
     @property
-    def left_out(self) -> int:
-        return self._before + self._dpor.left_out
+    def left_out(self) -> str:
+        return self._dpor.left_out
 
     def round(self) -> Sequence[Branch]:
-        while not (found := self._dpor.round()) and self._round_number + 1 < self._rounds:
-            self._before += self._dpor.left_out
+        while not (found := self._dpor.round()) and self.left_out and self._round_number + 1 < self._rounds:
             self._round_number += 1
             self._dpor = self._new()
         return found

@@ -143,6 +143,10 @@ class CommandChecks:
 
     setup: NodeSetup
 
+    @property
+    def after_each(self) -> bool:
+        return self.setup.nodes.check.after is not None
+
     def after(self, world: World) -> Verdict | None:
         return self._judged(self.setup.nodes.check.after, world)
 
