@@ -111,6 +111,7 @@ class ActionOrder(Evidence):
     rows: tuple[ActionRow, ...]
     ending: str  # what is wrong: "n2 ends with status 1"
     when: str  # "9 actions, 1 of them failures"
+    checked: bool = False  # whether a check of the nodes' state shows it
 
     @property
     def summary(self) -> str:
@@ -118,4 +119,4 @@ class ActionOrder(Evidence):
 
     @property
     def outcome(self) -> str:
-        return self.ending
+        return "" if self.checked else self.ending

@@ -148,13 +148,15 @@ class Describer:
             rows.append(replace(pending, kind=PENDING, what=f"not yet: {self.subject(pair[1], messages)}"))
         size = cost(run)
         actions = "1 action" if size.actions == 1 else f"{size.actions} actions"
-        failures = "" if not size.failures else f", {size.failures} of them failures"
+        failures = f", {size.failures} of them failures" if size.failures > 1 else ", 1 of them a failure"
+        failures = failures if size.failures else ""
         return ActionOrder(
             verdict=failure.verdict or self._verdict(results, failure),
             nodes=tuple(role.name for role in self.roles),
             rows=tuple(rows),
             ending=self.failure(failure),
             when=f"{actions}{failures}",
+            checked=failure.verdict is not None,
         )
 
     def _row(self, result: ActionResult, pair: Pair | None, messages: Messages) -> ActionRow:

@@ -324,7 +324,7 @@ def _finding(number: int, finding: Finding, discovery: Discovery | None, context
         model=line(finding.model, 60),
         message=line(finding.message, 400),
         outcome=outcome,
-        breaks=next((row.strip() for row in output if row.strip()), "") or outcome,
+        breaks=finding.evidence.outcome or next((row.strip() for row in output if row.strip()), outcome),
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or verdict.output_truncated

@@ -17,7 +17,7 @@ LANE_PX = 84
 TOP_PX = 46
 NAME_CHARS = 24
 LABEL_CHARS = 16
-RIGHT_PX = 130
+RIGHT_PX = 40
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
 
 _MESSAGES = ("deliver", "lose", "duplicate", PENDING)
@@ -80,7 +80,7 @@ def space_time(order: ActionOrder, most_rows: int) -> SpaceTime:
     """The last `most_rows` rows of a run as a picture."""
     first = max(0, len(order.rows) - most_rows)
     left = 24 + int(CHAR_PX * max((len(line(name, NAME_CHARS)) for name in order.nodes), default=1))
-    end_x = left + (len(order.rows) - first) * COLUMN_PX + COLUMN_PX // 2
+    end_x = left + (len(order.rows) - first + 1) * COLUMN_PX
 
     def x_of(row: int) -> int:
         return left + (row - first) * COLUMN_PX + COLUMN_PX // 2 if row >= first else left
@@ -91,7 +91,7 @@ def space_time(order: ActionOrder, most_rows: int) -> SpaceTime:
     rows = list(enumerate(order.rows))[first:]
     return SpaceTime(
         width=max(end_x + RIGHT_PX, WIDTH_MIN),
-        height=TOP_PX + len(order.nodes) * LANE_PX,
+        height=TOP_PX + len(order.nodes) * LANE_PX - LANE_PX // 3,
         left=left,
         left_out=first,
         lines=tuple(
