@@ -7,7 +7,7 @@ another; messages of a link are numbered from 0 in the order in which the sender
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -16,7 +16,7 @@ from crashcheck.errors import CrashcheckError
 
 
 class NodeError(CrashcheckError):
-    """Why a run of nodes cannot go on, for the user."""
+    """Why a run of nodes cannot continue, for the user."""
 
 
 class ActionKind(StrEnum):
@@ -75,6 +75,8 @@ class ActionResult(NamedTuple):
 class World(Protocol):
     """One execution of all nodes, from the start."""
 
+    uncontrolled: Mapping[int, Sequence[str]]  # by node, what it did that may differ when the run is repeated
+
     def enabled(self) -> Sequence[Action]:
         """What may happen now; empty if nothing is left. The order is the same in each run.
 
@@ -86,7 +88,7 @@ class World(Protocol):
         ...
 
     def take(self, action: Action) -> ActionResult:
-        """Let an action happen, which must be enabled. Raises NodeError."""
+        """Let an action happen, which must be enabled. Raises NodeError: node-unrest if the node computes for ever."""
         ...
 
     def state(self, folder: Path) -> None:
