@@ -142,6 +142,7 @@ int main(int count, char **words)
     objects_closed(socket_closed);
     sockets_open();
     substitutes_in(words[2]);
+    files_since(words[2]);
     while (wire_read(&order, &bytes)) {
         if (order.node >= NODES)
             fail("order", "no such node");

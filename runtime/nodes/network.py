@@ -12,7 +12,9 @@ from crashcheck.runtime.nodes.wire import NodeEvent, WireFrame
 
 ADDRESS_BYTES = 16
 UDP = 17
-_CHANNELS = 3  # connections that the smaller of two nodes began, those that the larger began, and flows of datagrams
+# Connections that the smaller of two nodes began; those that the larger began; flows of datagrams; answers of a node to
+# itself, whose two directions would else have the same names.
+_BY_SMALLER, _BY_LARGER, _FLOW, _TO_ITSELF, _CHANNELS = range(5)
 ACCEPTED, REFUSED, END, RESET = "accepted", "refused", "end", "reset"
 
 
@@ -120,7 +122,7 @@ class Network:
         elif frame.tag == NodeEvent.ACCEPTABLE:
             opener, socket = self.sockets[frame.other], self._socket(frame)
             socket.peer, opener.peer = opener, socket
-            socket.channel = opener.channel
+            socket.channel = opener.channel + (_TO_ITSELF if socket.node == opener.node else 0)
             return self._write(socket, b"", ACCEPTED)
         elif frame.tag == NodeEvent.SENT:
             return self._write(self.sockets[frame.number], frame.data, "")
@@ -205,7 +207,7 @@ class Network:
     def _channel(self, sender: int, receiver: int, is_udp: bool) -> int:
         number = self._channels[sender, receiver, is_udp]
         self._channels[sender, receiver, is_udp] += 1
-        return number * _CHANNELS + (2 if is_udp else int(sender > receiver))
+        return number * _CHANNELS + (_FLOW if is_udp else _BY_LARGER if sender > receiver else _BY_SMALLER)
 
     def _write(self, socket: Socket, data: bytes, what: str) -> list[Message]:
         if socket.peer is None:
@@ -267,7 +269,7 @@ class Network:
             return named[0]
         if not target.is_loop and not target.is_any:
             return -1
-        for node in (sender, *range(self._nodes)):
+        for node in [sender, *range(self._nodes)]:
             if self._bound(node, target, is_udp):
                 return node
         return sender if self.all_started else None

@@ -76,12 +76,12 @@ class NodeWorld(World):
         self._log: list[dict[str, object]] = []
         self.uncontrolled: dict[int, list[str]] = {}
         self.calls = 0
+        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
         for node in self._nodes:
             if node.command.seed is None:
                 node.folder.mkdir(parents=True)
             else:
                 shutil.copytree(node.command.seed, node.folder, symlinks=True)
-        self._machine.mkdir(parents=True)
         ours, theirs = socket.socketpair()
         with theirs:
             self._controller = subprocess.Popen(

@@ -10,6 +10,7 @@
  *   addresses     of sockets
  *   descriptors   what a descriptor of a process is
  *   substitutes   files that show the machine
+ *   files         what files show that differs from run to run
  *   sockets       the two ends of each socket, one of which is ours
  *   datagrams     datagrams
  *   streams       connections
@@ -25,6 +26,7 @@
  *   calls         the table of calls
  *   filter        which calls stop
  *   start         starts a node
+ *   lives         births and ends of threads
  *   run           the threads, from stop to stop
  *   control       main
  *
@@ -264,6 +266,10 @@ extern const struct handler call_close, call_close_range, call_dup, call_dup2, c
 void substitutes_in(const char *folder); /* where they are written */
 extern const struct handler call_open;
 
+/* files.c */
+void files_since(const char *folder);
+extern const struct handler call_stat, call_statx, call_statfs, call_list;
+
 /* sockets.c */
 void sockets_open(void);
 bool stream_connect_ends(struct thread *thread, int fd, struct object *object);
@@ -338,6 +344,15 @@ bool filter_install(void);
 /* start.c */
 struct thread *start(struct node *node, char *bytes, size_t size); /* stopped where its program begins */
 void executed(struct thread *thread);
+
+/* lives.c */
+void unrest_watch(bool watches);                            /* ends this program if the threads do not rest in time */
+void thread_born(struct thread *parent, int event);
+bool thread_await(struct thread *thread, int *status);      /* its next stop; false: it has ended */
+void first_thread_ended(const struct thread *thread);       /* waits until it has, though others of its process live */
+void vfork_done(struct thread *child);                      /* it executes or ends: its parent continues */
+void end_of_other(pid_t tid, int status);
+void settle_all(struct node *node);                         /* waits until all processes that are ending have ended */
 
 /* run.c */
 void run(void);             /* until all threads wait */

@@ -28,6 +28,7 @@ def test_all_that_differs_between_runs_is_the_same_in_ten(worlds: Worlds, node_p
     assert re.search(rb"^pid 2 parent 1$", first, re.M)
     assert re.search(rb"^clock 0 1577836800.000000000$", first, re.M)
     assert re.search(rb"^clock 1 1000.000000000$", first, re.M)
+    assert re.findall(rb"^([abc]) 1 \d+ 1577836800$", first, re.M) == [b"a", b"b", b"c"]
     assert re.search(rb"^n0 processors 1 at 0, up 1000, ", first, re.M)
 
 

@@ -1,4 +1,5 @@
 /* Prints what differs from run to run where nothing controls a program. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -57,5 +58,14 @@ int main(void)
     getrusage(RUSAGE_SELF, &used);
     printf("%s processors %ld at %d, up %ld, memory %lu, used %ld\n", machine.nodename, sysconf(_SC_NPROCESSORS_ONLN), sched_getcpu(),
            memory.uptime, memory.freeram, used.ru_utime.tv_usec + used.ru_maxrss);
+    for (int i = 0; i < 3; i++)
+        close(open(i == 0 ? "c" : i == 1 ? "a" : "b", O_CREAT | O_WRONLY, 0600));
+    DIR *folder = opendir(".");
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        struct stat state;
+        stat(entry->d_name, &state);
+        if (entry->d_name[0] != '.')
+            printf("%s %d %lu %ld\n", entry->d_name, state.st_ino == entry->d_ino, state.st_ino, state.st_mtim.tv_sec);
+    }
     return 0;
 }
