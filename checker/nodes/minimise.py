@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, HappensBefore, footprint
-from crashcheck.checker.nodes.runs import NodeRun, order_of
+from crashcheck.checker.nodes.runs import AT_END, NodeRun, order_of
 from crashcheck.runtime.nodes.actions import Action
 
 Attempt = Callable[[Sequence[Action]], NodeRun]  # makes the run that takes actions in this order, where possible
@@ -79,9 +79,11 @@ class Minimising:
                 yield actions[:at] + actions[at + 1 :]
         for at, first in skipped(self.best):
             yield [*actions[:at], actions[first], *actions[at:first], *actions[first + 1 :]]
+        at_end = self.best.failure is not None and self.best.failure.wrong in AT_END
         size = len(actions) // 2
         while size:
-            for end in range(len(actions), 0, -size):
+            # A run that fails at its end has all its actions; they may be in the default order from some place on.
+            for end in (len(actions),) if at_end else range(len(actions), 0, -size):
                 yield actions[: max(end - size, 0)] + actions[end:]
             size //= 2
 

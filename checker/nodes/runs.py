@@ -40,6 +40,9 @@ class Wrong(StrEnum):
     DIVERGENCE = "divergence"  # a node does not come to rest after an action
 
 
+AT_END = (Wrong.DEADLOCK, Wrong.END)  # where nothing is left but failures
+
+
 class RunFailure(NamedTuple):
     """The first thing that is wrong with a run. `at`: after so many actions; `node`: -1 if no node is to blame."""
 

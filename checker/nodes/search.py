@@ -1,7 +1,8 @@
 """A search over orders of actions: the runs of a strategy, and a finding for each way in which they fail.
 
 A run that fails is repeated first; then the smallest one that fails in the same way is looked for, and each step is
-proved by a run. Runs that end in one way at one action are taken for one bug until one of them is minimised.
+proved by a run. Runs that fail in one way at one action, or at the end after the same failures, are taken for one bug:
+the first of them is minimised.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
+from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, until_failure
 from crashcheck.checker.nodes.runs import (
+    AT_END,
     Branch,
     Ending,
     GuidedPath,
     NodeRun,
+    RunFailure,
     RunRules,
     SleepPath,
     execute,
@@ -32,7 +36,7 @@ from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
 from crashcheck.runtime.nodes.actions import Action, World
 
-_Key = tuple[object, ...]  # how a run fails, and at which action
+_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,17 @@ class NodeSearchResult:
     warnings: tuple[str, ...]
     uncontrolled: tuple[str, ...]
     discoveries: tuple[Discovery, ...]
+
+
+def _key_of(run: NodeRun, failure: RunFailure) -> _Key:
+    """How a run fails: with what, and at which action; at its end, after which failures."""
+    signs = failure.verdict.signs if failure.verdict is not None else frozenset()
+    actions = until_failure(run)
+    if failure.wrong in AT_END:
+        telling = frozenset((one.kind, one.node, one.peer) for one in actions if one.kind in BOUND_OF)
+    else:
+        telling = frozenset((one.kind, one.node, one.peer) for one in actions[-1:])
+    return failure.wrong, failure.node, failure.value, signs, telling
 
 
 class NodeSearch:
@@ -147,10 +162,7 @@ class NodeSearch:
         if failure is None:
             return
         self._failing += 1
-        signs = failure.verdict.signs if failure.verdict is not None else frozenset()
-        last = run.chosen[failure.at - 1] if failure.at else None
-        at = (last.kind, last.node, last.peer) if last is not None else None
-        key: _Key = (failure.wrong, failure.node, failure.value, signs, at)
+        key = _key_of(run, failure)
         if key not in self._ids:
             self._show(explaining=True)
             self._ids[key] = self._explained(run)
