@@ -68,8 +68,11 @@ class Describer:
             words = self.subject if first.kind is second.kind else self.clause
             message = f"{what} if {self.clause(first, messages)} before {words(second, messages)}"
         else:
-            failures = [self.clause(each, messages) for each in until_failure(run) if each.kind in BOUND_OF]
-            message = f"{what} if {' and '.join(failures)}" if failures else f"{what} in the default order of actions"
+            actions = until_failure(run)
+            telling = [each for each in actions if each.kind in BOUND_OF] or actions[-1:]
+            by_default = all(run.enabled[at][0] == action for at, action in enumerate(actions))
+            clauses = " and ".join(self.clause(each, messages) for each in telling)
+            message = f"{what} in the default order of actions" if by_default else f"{what} if {clauses}"
         return Finding(
             # Nodes that differ in their number only have the same bugs.
             id=hashlib.blake2b(

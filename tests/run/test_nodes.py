@@ -81,6 +81,13 @@ def test_two_phase_commit_as_it_should_be_passes_in_all_orders(project: Path) ->
     assert (code, report["findings"], report["run"]["states"]["feasible_exact"]) == (0, [], True), printed
 
 
+def test_partial_orders_are_the_orders_in_which_the_coordinator_receives_the_votes(project: Path) -> None:
+    """Without acknowledgements and timers, and with nodes that stay: the votes of 3 participants have 6 orders."""
+    code, report, printed = run(project, NODES.format(arguments="yyy stay").replace("ends = true\n", ""))
+    states = report["run"]["states"]
+    assert (code, states["feasible"], states["executed"], states["feasible_exact"]) == (0, 6, 6, True), printed
+
+
 def test_a_token_of_another_program_is_refused(project: Path) -> None:
     _, report, _ = run(project, NODES.format(arguments="yyn first"), "--states", "40")
     token = report["findings"][0]["replay"]

@@ -1,5 +1,6 @@
 /* Two-phase commit: node 0 asks the others, and decides for all. A participant that voted no ends with status 1 if it
-   has to commit. Usage: commit INDEX PEERS VOTES [first]; `first`: it commits after the first yes, the planted bug. */
+   has to commit. Usage: commit INDEX PEERS VOTES [first | stay]; `first`: it commits after the first yes, the planted
+   bug; `stay`: no node ends. */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ static void coordinate(int count, int needed)
     }
 }
 
-static int participate(const char *address, int yes)
+static int participate(const char *address, int yes, int stays)
 {
     int end = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT)};
@@ -80,6 +81,8 @@ static int participate(const char *address, int yes)
     send_word(end, yes ? "yes" : "no");
     receive_word(end, word, sizeof word);
     puts(word);
+    if (stays)
+        pause();
     return !yes && strcmp(word, "commit") == 0;
 }
 
@@ -87,8 +90,9 @@ int main(int count, char **words)
 {
     int index = atoi(words[1]), participants = (int)strlen(words[3]);
     setvbuf(stdout, NULL, _IONBF, 0);
+    const char *option = count > 4 ? words[4] : "";
     if (index > 0)
-        return participate(strtok(words[2], ","), words[3][index - 1] == 'y');
-    coordinate(participants, count > 4 ? 1 : participants);
+        return participate(strtok(words[2], ","), words[3][index - 1] == 'y', strcmp(option, "stay") == 0);
+    coordinate(participants, strcmp(option, "first") == 0 ? 1 : participants);
     return 0;
 }
