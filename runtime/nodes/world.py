@@ -14,11 +14,13 @@ from pathlib import Path
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
+from crashcheck.runtime.nodes.timers import NodeTimers, Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
 _STANDARD_OUTPUT = 1
+_TICKS_NS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,7 @@ class _Node:
     alive: bool = False
     crashed: str = ""  # how, until it is started again
     status: int | None = None
-    timers: dict[int, int] = field(default_factory=dict)  # the armed ones: when each is due, ns
-    now_ns: int = 0
+    timers: NodeTimers = field(default_factory=NodeTimers)
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
 
@@ -63,14 +64,23 @@ class NodeWorld(World):
 
     clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
     node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
+    ticks_ns: so much of a node's time passes in one action while timers only tick (see NodeTimers). Longer than the
+    periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
 
-    def __init__(self, commands: Sequence[NodeCommand], folder: Path, clock_error_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        commands: Sequence[NodeCommand],
+        folder: Path,
+        clock_error_ns: int | None = None,
+        ticks_ns: int = _TICKS_NS,
+    ) -> None:
         self._nodes = [_Node(command, folder / f"n{index}") for index, command in enumerate(commands)]
         self._machine = folder / "machine"
         self._clock_error_ns = clock_error_ns
+        self._ticks_ns = ticks_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
         self._log: list[dict[str, object]] = []
@@ -145,7 +155,8 @@ class NodeWorld(World):
                 yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
             yield _of_packet(ActionKind.DELIVER, packet)
-        yield from sorted(self._due(), key=lambda timer: (timer.due_ns, timer.node, timer.number))
+        for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
+            yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
         yield from self._failures()
 
     def _answers(self, node: int) -> bool:
@@ -169,16 +180,14 @@ class NodeWorld(World):
             if not self._is_cut(message.sender, message.receiver) and self._network.receiver(packet):
                 yield packet
 
-    def _due(self) -> Iterator[Action]:
+    def _may_fire(self) -> Iterator[tuple[int, Timer]]:
         """Of each node the timers that are due first; of these, all that the clocks' error permits."""
-        firsts = {index: min(node.timers.values()) for index, node in enumerate(self._nodes) if node.timers}
-        earliest = min(firsts.values(), default=0)
-        for index, first in firsts.items():
-            if self._clock_error_ns is not None and first > earliest + self._clock_error_ns:
-                continue
-            for number, due_ns in self._nodes[index].timers.items():
-                if due_ns == first:
-                    yield Action(ActionKind.TIMER, index, -1, number, 0, due_ns)
+        firsts = [(index, node.timers.first()) for index, node in enumerate(self._nodes)]
+        earliest_ns = min((first[0].due_ns for _, first in firsts if first), default=0)
+        for index, first in firsts:
+            for timer in first:
+                if self._clock_error_ns is None or timer.due_ns <= earliest_ns + self._clock_error_ns:
+                    yield index, timer
 
     def _failures(self) -> Iterator[Action]:
         for index, node in enumerate(self._nodes):
@@ -277,12 +286,27 @@ class NodeWorld(World):
         self._hand_over(self._packet(action)[0], step)
 
     def _timer(self, action: Action, step: _Step) -> None:
-        node = self._nodes[action.node]
-        node.now_ns = max(node.now_ns, action.due_ns)
-        if self._clock_error_ns is not None:
-            for other in self._nodes:
-                other.now_ns = max(other.now_ns, action.due_ns)
-        self._order(NodeOrder.FIRE, action.node, step, number=action.number)
+        timers = self._nodes[action.node].timers
+        timer = next(one for one in timers.first() if one.number == action.number)
+        while True:
+            ticks = timers.ticks(timer)
+            quiet = self._fire(action.node, timer, step)
+            following = next((one for node, one in self._may_fire() if node == action.node), None)
+            if not (ticks and quiet and following and timers.ticks(following)):
+                break
+            if following.due_ns > action.due_ns + self._ticks_ns:
+                break
+            timer = following
+
+    def _fire(self, node: int, timer: Timer, step: _Step) -> bool:
+        """Let a timer fire. Returns whether nothing came of it."""
+        for each in [self._nodes[node]] if self._clock_error_ns is None else self._nodes:
+            each.timers.advance(timer.due_ns)
+        before = (len(step.sent), len(step.wrote), step.ended)
+        self._order(NodeOrder.FIRE, node, step, number=timer.number)
+        quiet = (len(step.sent), len(step.wrote), step.ended) == before
+        self._nodes[node].timers.fired(timer, quiet)
+        return quiet
 
     def _crash_process(self, action: Action, step: _Step) -> None:
         self._nodes[action.node].crashed = "process"
@@ -333,7 +357,7 @@ class NodeWorld(World):
         port: int = 0,
         data: bytes = b"",
     ) -> None:
-        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].now_ns, other, data))
+        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
         try:
             for frame in self._wire.events():
                 self._event(frame, step)
@@ -346,10 +370,10 @@ class NodeWorld(World):
     def _event(self, frame: WireFrame, step: _Step) -> None:
         node = self._nodes[frame.node]
         if frame.tag == NodeEvent.ARMED:
-            node.timers[frame.number] = frame.value
+            node.timers.arm(frame.number, frame.value, frame.port)
             step.read_clock |= bool(frame.other)
         elif frame.tag == NodeEvent.DISARMED:
-            node.timers.pop(frame.number, None)
+            node.timers.disarm(frame.number)
         elif frame.tag == NodeEvent.CLOCK_READ:
             step.read_clock = True
         elif frame.tag == NodeEvent.OUTPUT:

@@ -67,7 +67,7 @@ struct node {
     uint64_t now;           /* ns since the run began */
     uint64_t random;        /* state of its random numbers */
     uint64_t ticks;         /* how often the processor's time stamp was read */
-    uint32_t timers;        /* how many were armed */
+    uint32_t timers, timers_made; /* how many were armed; how many there were */
     uint16_t ports;         /* how many ephemeral ports were given */
     uint64_t activity;      /* grows whenever something may make another call ready */
     uint32_t threads;       /* how many there were */
@@ -167,7 +167,7 @@ static inline enum then answer(struct thread *thread, int64_t result)
 enum timer_kind { ENDS_WAIT, FIRES_FILE, SENDS_SIGNAL };
 struct timer {
     struct node *node;
-    uint32_t number;
+    uint32_t number, owner;
     uint64_t due, period;
     enum timer_kind kind;
     struct thread *thread;      /* of ENDS_WAIT */

@@ -44,7 +44,7 @@ enum cc_event {
     CC_SHUT,           /* number: socket: its direction has ended */
     CC_CLOSED,         /* number: socket; other: 1 if it left bytes unread */
     CC_DATAGRAM_SENT,  /* number: socket; port, bytes: address of the receiver, own address, data; value: own port */
-    CC_ARMED,          /* number: timer; value: when it is due, ns; other: 1 if that is a time from now */
+    CC_ARMED,          /* number: timer; value: when it is due, ns; other: 1 if that is a time from now; port: who arms it, a thread or a timer */
     CC_DISARMED,       /* number: timer */
     CC_CLOCK_READ,
     CC_OUTPUT,         /* number: 1 or 2; bytes */
