@@ -16,6 +16,7 @@ from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, M
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
 from crashcheck.runtime.nodes.timers import NodeTimers, Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
+from crashcheck.runtime.seal import seal
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
@@ -38,6 +39,14 @@ class NodeCommand:
     variables: Mapping[str, str] | None = None  # None: those of this process
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRecording:
+    """What a node did to its folder since its machine started: a sealed trace of calls, and the folder before."""
+
+    trace: Path
+    first: Path
+
+
 @dataclass(slots=True)
 class _Node:
     command: NodeCommand
@@ -46,6 +55,7 @@ class _Node:
     alive: bool = False
     crashed: str = ""  # how, until it is started again
     status: int | None = None
+    machines: int = 0  # how often its machine was started
     timers: NodeTimers = field(default_factory=NodeTimers)
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
@@ -67,6 +77,8 @@ class NodeWorld(World):
     ticks_ns: so much of a node's time passes in one action while timers only tick (see NodeTimers). Longer than the
     periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
 
+    records: traces of what nodes do to their folders are made (see `recording`).
+
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
 
@@ -76,11 +88,14 @@ class NodeWorld(World):
         folder: Path,
         clock_error_ns: int | None = None,
         ticks_ns: int = _TICKS_NS,
+        records: bool = False,
     ) -> None:
         self._nodes = [_Node(command, folder / f"n{index}") for index, command in enumerate(commands)]
         self._machine = folder / "machine"
         self._clock_error_ns = clock_error_ns
         self._ticks_ns = ticks_ns
+        self._records = records
+        self._folder = folder
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
         self._log: list[dict[str, object]] = []
@@ -92,10 +107,11 @@ class NodeWorld(World):
                 node.folder.mkdir(parents=True)
             else:
                 shutil.copytree(node.command.seed, node.folder, symlinks=True)
+        library = build_runtime()
         ours, theirs = socket.socketpair()
         with theirs:
             self._controller = subprocess.Popen(
-                [build_runtime().nodes, str(theirs.fileno()), str(self._machine)],
+                [library.nodes, str(theirs.fileno()), str(self._machine), str(library.attached)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -138,10 +154,16 @@ class NodeWorld(World):
         lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
         (folder / "log.jsonl").write_text(lines, encoding="utf-8")
 
+    def recording(self, node: int) -> NodeRecording:
+        """The trace of a node whose machine has lost the power. Its folder is as the processes left it."""
+        recording = self._recording(node)
+        seal(recording.trace)
+        return recording
+
     def close(self) -> None:
         self._end.close()
         self._controller.wait()
-        for path in (self._machine, *(node.folder for node in self._nodes)):
+        for path in (self._machine, self._folder / "machines", *(node.folder for node in self._nodes)):
             shutil.rmtree(path, ignore_errors=True)
 
     # What may happen
@@ -218,8 +240,10 @@ class NodeWorld(World):
         for name in _VARYING:
             variables.pop(name, None)
         words = node.command.words
+        recording = self._begin_recording(action.node) if self._records else None
         texts = [
             str(node.folder),
+            str(recording.trace) if recording else "",
             str(len(words)),
             *words,
             *(f"{name}={value}" for name, value in sorted(variables.items())),
@@ -228,9 +252,20 @@ class NodeWorld(World):
         number = node.starts
         node.starts += 1
         self._network.all_started = all(node.starts for node in self._nodes)
-        self._order(
-            NodeOrder.START, action.node, step, number=number, data=b"".join(os.fsencode(t) + b"\0" for t in texts)
-        )
+        data = b"".join(os.fsencode(text) + b"\0" for text in texts)
+        self._order(NodeOrder.START, action.node, step, number=number, data=data)
+
+    def _begin_recording(self, index: int) -> NodeRecording:
+        """Where the trace of a node's machine is; of one that starts, with a copy of its folder."""
+        node = self._nodes[index]
+        if node.machines == 0 or node.crashed == "machine":
+            node.machines += 1
+            shutil.copytree(node.folder, self._recording(index).first, symlinks=True)
+        return self._recording(index)
+
+    def _recording(self, index: int) -> NodeRecording:
+        home = self._folder / "machines" / f"n{index}-{self._nodes[index].machines}"
+        return NodeRecording(home / "trace.cct", home / "first")
 
     def _restart(self, action: Action, step: _Step) -> None:
         self._start(action, step)
@@ -315,7 +350,7 @@ class NodeWorld(World):
     def _crash_machine(self, action: Action, step: _Step) -> None:
         self._nodes[action.node].crashed = "machine"
         self._network.power_lost(action.node)
-        self._order(NodeOrder.KILL, action.node, step)
+        self._order(NodeOrder.KILL, action.node, step, other=1)
 
     def _cut(self, action: Action, step: _Step) -> None:
         self._cuts.add((action.node, action.peer))
