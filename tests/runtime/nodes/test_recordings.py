@@ -1,4 +1,4 @@
-"""What nodes do to their folders is recorded, as by the recorder of system calls, until their machine loses the power."""
+"""What nodes do to their folders is recorded, as by the recorder of calls, until their machine loses the power."""
 
 from __future__ import annotations
 
