@@ -3,62 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
+from crashcheck.runtime.nodes.machines import Machine, NodeCommand, NodeRecording
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
-from crashcheck.runtime.nodes.timers import NodeTimers, Timer
+from crashcheck.runtime.nodes.timers import Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
 from crashcheck.runtime.seal import seal
+from crashcheck.runtime.sparse import copy_tree
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
-_VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
 _STANDARD_OUTPUT = 1
 _TICKS_NS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCommand:
-    """A node: the words of its command, run in a folder of its own.
-
-    seed: what that folder is a copy of at the start of each run, or None: it is empty. ends: the run is over when all
-    nodes with it have ended. crash: "process" and "machine", which of both may happen to it.
-    """
-
-    words: tuple[str, ...]
-    seed: Path | None = None
-    ends: bool = False
-    crash: frozenset[str] = frozenset()
-    variables: Mapping[str, str] | None = None  # None: those of this process
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRecording:
-    """What a node did to its folder since its machine started: a sealed trace of calls, and the folder before."""
-
-    trace: Path
-    first: Path
-
-
-@dataclass(slots=True)
-class _Node:
-    command: NodeCommand
-    folder: Path
-    starts: int = 0
-    alive: bool = False
-    crashed: str = ""  # how, until it is started again
-    status: int | None = None
-    machines: int = 0  # how often its machine was started
-    timers: NodeTimers = field(default_factory=NodeTimers)
-    output: bytearray = field(default_factory=bytearray)
-    errors: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True)
@@ -90,23 +53,19 @@ class NodeWorld(World):
         ticks_ns: int = _TICKS_NS,
         records: bool = False,
     ) -> None:
-        self._nodes = [_Node(command, folder / f"n{index}") for index, command in enumerate(commands)]
         self._machine = folder / "machine"
+        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
+        self._nodes = [
+            Machine(command, folder / f"n{index}", folder / "traces" / f"n{index}" if records else None)
+            for index, command in enumerate(commands)
+        ]
         self._clock_error_ns = clock_error_ns
         self._ticks_ns = ticks_ns
-        self._records = records
-        self._folder = folder
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
         self._log: list[dict[str, object]] = []
         self.uncontrolled: dict[int, list[str]] = {}
         self.calls = 0
-        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
-        for node in self._nodes:
-            if node.command.seed is None:
-                node.folder.mkdir(parents=True)
-            else:
-                shutil.copytree(node.command.seed, node.folder, symlinks=True)
         library = build_runtime()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -148,7 +107,7 @@ class NodeWorld(World):
 
     def state(self, folder: Path) -> None:
         for index, node in enumerate(self._nodes):
-            shutil.copytree(node.folder, folder / f"n{index}", symlinks=True)
+            copy_tree(node.folder, folder / f"n{index}")
             (folder / f"n{index}.output").write_bytes(node.output)
             (folder / f"n{index}.errors").write_bytes(node.errors)
         lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
@@ -156,15 +115,16 @@ class NodeWorld(World):
 
     def recording(self, node: int) -> NodeRecording:
         """The trace of a node whose machine has lost the power. Its folder is as the processes left it."""
-        recording = self._recording(node)
+        recording = self._nodes[node].recording()
         seal(recording.trace)
         return recording
 
     def close(self) -> None:
         self._end.close()
         self._controller.wait()
-        for path in (self._machine, self._folder / "machines", *(node.folder for node in self._nodes)):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self._machine, ignore_errors=True)
+        for node in self._nodes:
+            node.remove()
 
     # What may happen
 
@@ -173,17 +133,13 @@ class NodeWorld(World):
             if not node.starts:
                 yield Action(ActionKind.START, index)
         for request in self._network.requests:
-            if self._answers(request.peer) and not self._is_cut(request.socket.node, request.peer):
+            if self._nodes[request.peer].answers and not self._is_cut(request.socket.node, request.peer):
                 yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
             yield _of_packet(ActionKind.DELIVER, packet)
         for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
             yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
         yield from self._failures()
-
-    def _answers(self, node: int) -> bool:
-        """Whether a node's machine is there, even if its process is not."""
-        return self._nodes[node].starts > 0 and self._nodes[node].crashed != "machine"
 
     def _is_cut(self, one: int, other: int) -> bool:
         return (min(one, other), max(one, other)) in self._cuts
@@ -193,7 +149,7 @@ class NodeWorld(World):
             if (
                 end.under_way
                 and end.peer
-                and self._answers(end.peer.node)
+                and self._nodes[end.peer.node].answers
                 and not self._is_cut(end.node, end.peer.node)
             ):
                 yield end.under_way[0]
@@ -235,37 +191,10 @@ class NodeWorld(World):
     # How it happens
 
     def _start(self, action: Action, step: _Step) -> None:
-        node = self._nodes[action.node]
-        variables = dict(os.environ if node.command.variables is None else node.command.variables)
-        for name in _VARYING:
-            variables.pop(name, None)
-        words = node.command.words
-        recording = self._begin_recording(action.node) if self._records else None
-        texts = [
-            str(node.folder),
-            str(recording.trace) if recording else "",
-            str(len(words)),
-            *words,
-            *(f"{name}={value}" for name, value in sorted(variables.items())),
-        ]
-        node.alive, node.status, node.crashed = True, None, ""
-        number = node.starts
-        node.starts += 1
+        number = self._nodes[action.node].starts
+        data = self._nodes[action.node].start()
         self._network.all_started = all(node.starts for node in self._nodes)
-        data = b"".join(os.fsencode(text) + b"\0" for text in texts)
         self._order(NodeOrder.START, action.node, step, number=number, data=data)
-
-    def _begin_recording(self, index: int) -> NodeRecording:
-        """Where the trace of a node's machine is; of one that starts, with a copy of its folder."""
-        node = self._nodes[index]
-        if node.machines == 0 or node.crashed == "machine":
-            node.machines += 1
-            shutil.copytree(node.folder, self._recording(index).first, symlinks=True)
-        return self._recording(index)
-
-    def _recording(self, index: int) -> NodeRecording:
-        home = self._folder / "machines" / f"n{index}-{self._nodes[index].machines}"
-        return NodeRecording(home / "trace.cct", home / "first")
 
     def _restart(self, action: Action, step: _Step) -> None:
         self._start(action, step)

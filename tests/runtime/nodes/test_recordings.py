@@ -7,7 +7,8 @@ from pathlib import Path
 from crashcheck.analyzer.trace import replay
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.nodes.actions import Action, ActionKind
-from crashcheck.runtime.nodes.world import NodeCommand, NodeWorld
+from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.world import NodeWorld
 from crashcheck.runtime.trace_format import Kind
 
 WRITES = """
