@@ -60,6 +60,7 @@ class RuntimeLibrary:
     link: Path
     syscalls: Path  # a program that records the system calls of others
     nodes: Path  # a program that answers the system calls of others
+    attached: Path  # a library for it, which records what these do to files
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -92,6 +93,12 @@ def nodes_sources() -> list[Path]:
     return sorted(NODES.glob("*.c"))
 
 
+def attached_sources() -> list[Path]:
+    """Return the C files of the library that records for the controller: the recorder's, but for who stops threads."""
+    programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c"}
+    return [*(path for path in syscalls_sources() if path.name not in programs), NODES / "attached" / "attached.c"]
+
+
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compile the recorder unless the cache has it, and return where it is.
 
@@ -114,6 +121,7 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
         home / "nodes",
+        home / "attached.so",
     )
 
 
@@ -139,7 +147,14 @@ def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [recipe, *sources, *syscalls_sources(), *nodes_sources(), *sorted(INCLUDE.rglob("*.h"))]:
+    for source in [
+        recipe,
+        *sources,
+        *syscalls_sources(),
+        *nodes_sources(),
+        *attached_sources()[-1:],
+        *sorted(INCLUDE.rglob("*.h")),
+    ]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -174,8 +189,13 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         unwinder = ["-l:libgcc_s.so.1"] if "ziglang" in command else []
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
-    for program, parts in (("syscalls", syscalls_sources()), ("nodes", nodes_sources())):
-        _run([*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(work / program), *map(str, parts)])
+    for program, parts, flags in (
+        ("syscalls", syscalls_sources(), ()),
+        ("nodes", nodes_sources(), ()),
+        ("attached.so", attached_sources(), ("-fPIC", "-fvisibility=hidden", "-shared")),
+    ):
+        made = ["-o", str(work / program), *map(str, parts), "-ldl"]
+        _run([*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", *made])
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:

@@ -1,9 +1,9 @@
 /* Runs the nodes of one execution: reads orders of its caller, carries each out until all threads wait, and answers.
  *
- *   nodes FD FOLDER
+ *   nodes FD FOLDER RECORDER
  *
  * FD is a socket that its caller holds the other end of. When that end is closed, all that runs here ends. FOLDER is for files of
- * ours that nodes read. */
+ * ours that nodes read. RECORDER is the library that records what they do to files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -53,6 +53,7 @@ static void begin(struct node *node, const struct cc_frame *order, unsigned char
     node->random = 0x5851f42d4c957f2du * (node->index + 1u) + order->number;
     if (!former)
         node->index = order->node;
+    node->starts = order->number;
     struct thread *thread = start(node, (char *)bytes, order->size);
     ready(thread);
 }
@@ -95,6 +96,8 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
         fire(node, order->number);
         break;
     case CC_KILL:
+        if (order->other)
+            recording_close(node);
         run_end(node);
         break;
     case CC_REQUEST:
@@ -123,8 +126,8 @@ int main(int count, char **words)
 {
     struct cc_frame order;
     unsigned char *bytes;
-    if (count != 3) {
-        fprintf(stderr, "usage: nodes FD FOLDER\n");
+    if (count != 4) {
+        fprintf(stderr, "usage: nodes FD FOLDER RECORDER\n");
         return 125;
     }
     wire = atoi(words[1]);
@@ -143,6 +146,7 @@ int main(int count, char **words)
     sockets_open();
     substitutes_in(words[2]);
     files_since(words[2]);
+    recordings_by(words[3], words[2]);
     while (wire_read(&order, &bytes)) {
         if (order.node >= NODES)
             fail("order", "no such node");

@@ -1,4 +1,4 @@
-/* Which calls stop: all that the table does not leave to the kernel. */
+/* Which calls stop: all that the table does not leave to the kernel, and those that are recorded. */
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,7 +11,7 @@
 
 #define LENGTH_MOST (LAST_CALL + 16)
 
-bool filter_install(void)
+bool filter_install(const struct node *node)
 {
     struct sock_filter program[LENGTH_MOST];
     unsigned short length = 0;
@@ -20,7 +20,7 @@ bool filter_install(void)
     program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE | FILTER_NARROW);
     program[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (uint32_t number = 0; number <= LAST_CALL; number++) {
-        if (handler_of(number))
+        if (handler_of(number) || recording_wants(node, number))
             continue;
         program[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1);
         program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);

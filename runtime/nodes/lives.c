@@ -78,6 +78,7 @@ static void thread_ended(struct thread *thread, int status)
     struct process *process = thread->process;
     process->node->activity++;
     hold_over(thread);
+    recording_ended(thread, status);
     vfork_done(thread);
     if (WIFSIGNALED(status))
         process->ending = true;
@@ -173,6 +174,7 @@ void thread_born(struct thread *parent, int event)
     if (!stopped && waitpid(child, &status, __WALL) != child)
         return;
     pid_t pid = born_in(child, &known_as);
+    recording_born(parent, child);
     struct process *process = parent->process;
     if (pid != process->pid) {
         process = process_new(parent->process->node, pid, known_as);

@@ -269,10 +269,8 @@ class Network:
             return named[0]
         if not target.is_loop and not target.is_any:
             return -1
-        for node in [sender, *range(self._nodes)]:
-            if self._bound(node, target, is_udp):
-                return node
-        return sender if self.all_started else None
+        answering = [node for node in [sender, *range(self._nodes)] if self._bound(node, target, is_udp)]
+        return answering[0] if answering else sender if self.all_started else None
 
     def _bound(self, node: int, target: Address, is_udp: bool) -> Socket | None:
         for socket in self.sockets.values():

@@ -26,21 +26,24 @@ static void enter(struct thread *thread)
     thread->now = thread->called;
     thread->changed = false;
     thread->handler = handler_of(thread->called.orig_rax);
-    if (!thread->handler)
-        return;
-    enum then then = thread->handler->enter(thread);
-    thread->in_call = then == AFTER || then == HOLD || (then == NATIVE && thread->changed);
+    thread->recorded = recording_enter(thread);
+    enum then then = thread->handler ? thread->handler->enter(thread) : NATIVE;
+    thread->in_call = then == AFTER || then == HOLD || (then == NATIVE && (thread->changed || thread->recorded));
     thread->holding = then == HOLD;
     if (then == HOLD || then == ANSWER) {
         thread->now = thread->called;
         thread->now.orig_rax = UINT64_MAX;
         thread->now.rax = then == ANSWER ? (uint64_t)thread->result : 0;
         thread->changed = true;
-    } else if (thread->handler->acts) {
+    } else if (thread->handler && thread->handler->acts) {
         thread->process->node->activity++;
     }
     if (then == ANSWER || then == NATIVE)
         hold_over(thread);
+    if (thread->recorded && then == HOLD)
+        thread->result = -EINTR; /* it is made again */
+    if (thread->recorded && (then == HOLD || then == ANSWER))
+        recording_leave(thread);
 }
 
 /* After a call. Whether it waits. */
@@ -52,7 +55,9 @@ static bool leave(struct thread *thread)
         return false;
     enum then then = ANSWER;
     thread->result = (int64_t)after.rax;
-    if (!thread->holding && thread->handler->leave)
+    if (!thread->holding && thread->recorded)
+        recording_leave(thread);
+    if (!thread->holding && thread->handler && thread->handler->leave)
         then = thread->handler->leave(thread);
     bool holds = thread->holding || then == HOLD;
     thread->holding = false;

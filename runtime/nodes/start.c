@@ -26,6 +26,7 @@
 #define STACK_MOST (1u << 21)
 
 struct command {
+    const struct node *node;
     const char *folder;
     char **words, **variables;
 };
@@ -68,7 +69,7 @@ static _Noreturn void become(const struct command *command, int hello, const int
         dup3(hello, 3, O_CLOEXEC) < 0)
         _exit(errno);
     syscall(SYS_close_range, 4, ~0u, 0);
-    if (send(3, &byte, 1, 0) != 1 || recv(3, &byte, 1, 0) != 1 || !filter_install())
+    if (send(3, &byte, 1, 0) != 1 || recv(3, &byte, 1, 0) != 1 || !filter_install(command->node))
         _exit(errno ? errno : EPERM);
     environ = command->variables;
     execvp(command->words[0], command->words);
@@ -151,6 +152,7 @@ static void change_auxv(struct thread *thread)
 void executed(struct thread *thread)
 {
     change_auxv(thread);
+    recording_executed(thread);
     descriptors_executed(thread->process);
 }
 
@@ -196,20 +198,34 @@ static char **split(char *from, char *end, size_t count, char **rest)
     return words;
 }
 
+/* Pipes for standard output and error, the same for each start. Nothing is written there: these calls are answered. */
+static bool open_outputs(struct node *node)
+{
+    int ends[2];
+    for (int i = 0; i < 2 && !node->outputs[i]; i++) {
+        if (pipe2(ends, O_CLOEXEC) != 0)
+            return false;
+        node->outputs[i] = ends[1]; /* the other end stays open as well */
+    }
+    return true;
+}
+
 struct thread *start(struct node *node, char *bytes, size_t size)
 {
-    int hello[2], one = 1, outputs[2][2];
+    int hello[2], one = 1;
     bool apart;
-    char *end = bytes + size, *rest = bytes + strlen(bytes) + 1;
-    struct command command = {.folder = bytes};
+    char *end = bytes + size, *trace = bytes + strlen(bytes) + 1, *rest = trace + strlen(trace) + 1;
+    struct command command = {.node = node, .folder = bytes};
     size_t count = (size_t)strtoul(rest, NULL, 10), variables = 0;
     command.words = split(rest + strlen(rest) + 1, end, count, &rest);
     for (const char *at = rest; at < end; at += strlen(at) + 1)
         variables++;
     command.variables = split(rest, end, variables, &rest);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, hello) != 0 || pipe2(outputs[0], O_CLOEXEC) != 0 ||
-        pipe2(outputs[1], O_CLOEXEC) != 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, hello) != 0 || !open_outputs(node))
         fail("start", strerror(errno));
+    bool records = *trace && !node->recording; /* else it continues, as the machine does */
+    if (records)
+        recording_load(node);
     setsockopt(hello[0], SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
     uid_t user = geteuid();
     gid_t group = getegid();
@@ -217,7 +233,7 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     if (init < 0)
         fail("start", strerror(errno));
     if (init == 0)
-        be_init(&command, hello[1], (int[]){outputs[0][1], outputs[1][1]}, apart, user, group);
+        be_init(&command, hello[1], node->outputs, apart, user, group);
     close(hello[1]);
     pid_t pid = hear(hello[0]);
     node->init = init;
@@ -229,11 +245,10 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     if (!apart)
         thread->process->known_as = thread->known_as = pid;
     close(hello[0]);
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 2; j++)
-            close(outputs[i][j]); /* nothing is written there: these calls are answered */
     add_output(thread->process, 1);
     add_output(thread->process, 2);
+    if (records)
+        recording_begin(node, trace, command.folder, pid, node->outputs);
     executed(thread);
     free(command.words);
     free(command.variables);

@@ -5,7 +5,10 @@
 
 /* What the clocks show when a run begins. */
 #define REAL_BEGIN (1577836800 * SECOND) /* 2020-01-01 */
+
 #define MONOTONIC_BEGIN (1000 * SECOND)
+
+#define OWNED_BY_NO_THREAD 0x8000u /* a bit of its name */
 
 static struct timer *timers;
 
@@ -17,6 +20,7 @@ struct timer *timer_new(struct node *node, enum timer_kind kind)
     timer->node = node;
     timer->kind = kind;
     timer->id = -1;
+    timer->owner = node->timers_made++;
     while (*at)
         at = &(*at)->next;
     *at = timer;
@@ -36,7 +40,9 @@ void timer_arm(struct timer *timer, uint64_t due, bool from_now)
     timer->armed = true;
     timer->due = due < timer->node->now ? timer->node->now : due;
     timer->number = timer->node->timers++;
-    wire_event((struct cc_frame){.tag = CC_ARMED, .node = timer->node->index, .number = timer->number, .value = timer->due, .other = from_now},
+    uint16_t owner = timer->thread ? (uint16_t)timer->thread->number : (uint16_t)(timer->owner | OWNED_BY_NO_THREAD);
+    wire_event((struct cc_frame){.tag = CC_ARMED, .node = timer->node->index, .number = timer->number, .value = timer->due,
+                                 .other = from_now, .port = owner},
                NULL, NULL, 0);
 }
 

@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
+from crashcheck.runtime.nodes.machines import Machine, NodeCommand, NodeRecording
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
+from crashcheck.runtime.nodes.timers import Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
+from crashcheck.runtime.seal import seal
+from crashcheck.runtime.sparse import copy_tree
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
-_VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
 _STANDARD_OUTPUT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCommand:
-    """A node: the words of its command, run in a folder of its own.
-
-    seed: what that folder is a copy of at the start of each run, or None: it is empty. ends: the run is over when all
-    nodes with it have ended. crash: "process" and "machine", which of both may happen to it.
-    """
-
-    words: tuple[str, ...]
-    seed: Path | None = None
-    ends: bool = False
-    crash: frozenset[str] = frozenset()
-    variables: Mapping[str, str] | None = None  # None: those of this process
-
-
-@dataclass(slots=True)
-class _Node:
-    command: NodeCommand
-    folder: Path
-    starts: int = 0
-    alive: bool = False
-    crashed: str = ""  # how, until it is started again
-    status: int | None = None
-    timers: dict[int, int] = field(default_factory=dict)  # the armed ones: when each is due, ns
-    now_ns: int = 0
-    output: bytearray = field(default_factory=bytearray)
-    errors: bytearray = field(default_factory=bytearray)
+_TICKS_NS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -63,29 +37,40 @@ class NodeWorld(World):
 
     clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
     node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
+    ticks_ns: so much of a node's time passes in one action while timers only tick (see NodeTimers). Longer than the
+    periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
+
+    records: traces of what nodes do to their folders are made (see `recording`).
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
 
-    def __init__(self, commands: Sequence[NodeCommand], folder: Path, clock_error_ns: int | None = None) -> None:
-        self._nodes = [_Node(command, folder / f"n{index}") for index, command in enumerate(commands)]
+    def __init__(
+        self,
+        commands: Sequence[NodeCommand],
+        folder: Path,
+        clock_error_ns: int | None = None,
+        ticks_ns: int = _TICKS_NS,
+        records: bool = False,
+    ) -> None:
         self._machine = folder / "machine"
+        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
+        self._nodes = [
+            Machine(command, folder / f"n{index}", folder / "traces" / f"n{index}" if records else None)
+            for index, command in enumerate(commands)
+        ]
         self._clock_error_ns = clock_error_ns
+        self._ticks_ns = ticks_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
         self._log: list[dict[str, object]] = []
         self.uncontrolled: dict[int, list[str]] = {}
         self.calls = 0
-        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
-        for node in self._nodes:
-            if node.command.seed is None:
-                node.folder.mkdir(parents=True)
-            else:
-                shutil.copytree(node.command.seed, node.folder, symlinks=True)
+        library = build_runtime()
         ours, theirs = socket.socketpair()
         with theirs:
             self._controller = subprocess.Popen(
-                [build_runtime().nodes, str(theirs.fileno()), str(self._machine)],
+                [library.nodes, str(theirs.fileno()), str(self._machine), str(library.attached)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -119,17 +104,24 @@ class NodeWorld(World):
 
     def state(self, folder: Path) -> None:
         for index, node in enumerate(self._nodes):
-            shutil.copytree(node.folder, folder / f"n{index}", symlinks=True)
+            copy_tree(node.folder, folder / f"n{index}")
             (folder / f"n{index}.output").write_bytes(node.output)
             (folder / f"n{index}.errors").write_bytes(node.errors)
         lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
         (folder / "log.jsonl").write_text(lines, encoding="utf-8")
 
+    def recording(self, node: int) -> NodeRecording:
+        """The trace of a node whose machine has lost the power. Its folder is as the processes left it."""
+        recording = self._nodes[node].recording()
+        seal(recording.trace)
+        return recording
+
     def close(self) -> None:
         self._end.close()
         self._controller.wait()
-        for path in (self._machine, *(node.folder for node in self._nodes)):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self._machine, ignore_errors=True)
+        for node in self._nodes:
+            node.remove()
 
     # What may happen
 
@@ -138,16 +130,13 @@ class NodeWorld(World):
             if not node.starts:
                 yield Action(ActionKind.START, index)
         for request in self._network.requests:
-            if self._answers(request.peer) and not self._is_cut(request.socket.node, request.peer):
+            if self._nodes[request.peer].answers and not self._is_cut(request.socket.node, request.peer):
                 yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
             yield _of_packet(ActionKind.DELIVER, packet)
-        yield from sorted(self._due(), key=lambda timer: (timer.due_ns, timer.node, timer.number))
+        for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
+            yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
         yield from self._failures()
-
-    def _answers(self, node: int) -> bool:
-        """Whether a node's machine is there, even if its process is not."""
-        return self._nodes[node].starts > 0 and self._nodes[node].crashed != "machine"
 
     def _is_cut(self, one: int, other: int) -> bool:
         return (min(one, other), max(one, other)) in self._cuts
@@ -157,7 +146,7 @@ class NodeWorld(World):
             if (
                 end.under_way
                 and end.peer
-                and self._answers(end.peer.node)
+                and self._nodes[end.peer.node].answers
                 and not self._is_cut(end.node, end.peer.node)
             ):
                 yield end.under_way[0]
@@ -166,16 +155,14 @@ class NodeWorld(World):
             if not self._is_cut(message.sender, message.receiver) and self._network.receiver(packet):
                 yield packet
 
-    def _due(self) -> Iterator[Action]:
+    def _may_fire(self) -> Iterator[tuple[int, Timer]]:
         """Of each node the timers that are due first; of these, all that the clocks' error permits."""
-        firsts = {index: min(node.timers.values()) for index, node in enumerate(self._nodes) if node.timers}
-        earliest = min(firsts.values(), default=0)
-        for index, first in firsts.items():
-            if self._clock_error_ns is not None and first > earliest + self._clock_error_ns:
-                continue
-            for number, due_ns in self._nodes[index].timers.items():
-                if due_ns == first:
-                    yield Action(ActionKind.TIMER, index, -1, number, 0, due_ns)
+        firsts = [(index, node.timers.first()) for index, node in enumerate(self._nodes)]
+        earliest_ns = min((first[0].due_ns for _, first in firsts if first), default=0)
+        for index, first in firsts:
+            for timer in first:
+                if self._clock_error_ns is None or timer.due_ns <= earliest_ns + self._clock_error_ns:
+                    yield index, timer
 
     def _failures(self) -> Iterator[Action]:
         for index, node in enumerate(self._nodes):
@@ -201,24 +188,10 @@ class NodeWorld(World):
     # How it happens
 
     def _start(self, action: Action, step: _Step) -> None:
-        node = self._nodes[action.node]
-        variables = dict(os.environ if node.command.variables is None else node.command.variables)
-        for name in _VARYING:
-            variables.pop(name, None)
-        words = node.command.words
-        texts = [
-            str(node.folder),
-            str(len(words)),
-            *words,
-            *(f"{name}={value}" for name, value in sorted(variables.items())),
-        ]
-        node.alive, node.status, node.crashed = True, None, ""
-        number = node.starts
-        node.starts += 1
+        number = self._nodes[action.node].starts
+        data = self._nodes[action.node].start()
         self._network.all_started = all(node.starts for node in self._nodes)
-        self._order(
-            NodeOrder.START, action.node, step, number=number, data=b"".join(os.fsencode(t) + b"\0" for t in texts)
-        )
+        self._order(NodeOrder.START, action.node, step, number=number, data=data)
 
     def _restart(self, action: Action, step: _Step) -> None:
         self._start(action, step)
@@ -274,12 +247,27 @@ class NodeWorld(World):
         self._hand_over(self._packet(action)[0], step)
 
     def _timer(self, action: Action, step: _Step) -> None:
-        node = self._nodes[action.node]
-        node.now_ns = max(node.now_ns, action.due_ns)
-        if self._clock_error_ns is not None:
-            for other in self._nodes:
-                other.now_ns = max(other.now_ns, action.due_ns)
-        self._order(NodeOrder.FIRE, action.node, step, number=action.number)
+        timers = self._nodes[action.node].timers
+        timer = next(one for one in timers.first() if one.number == action.number)
+        while True:
+            ticks = timers.ticks(timer)
+            quiet = self._fire(action.node, timer, step)
+            following = next((one for node, one in self._may_fire() if node == action.node), None)
+            if not (ticks and quiet and following and timers.ticks(following)):
+                break
+            if following.due_ns > action.due_ns + self._ticks_ns:
+                break
+            timer = following
+
+    def _fire(self, node: int, timer: Timer, step: _Step) -> bool:
+        """Let a timer fire. Returns whether nothing came of it."""
+        for each in [self._nodes[node]] if self._clock_error_ns is None else self._nodes:
+            each.timers.advance(timer.due_ns)
+        before = (len(step.sent), len(step.wrote), step.ended)
+        self._order(NodeOrder.FIRE, node, step, number=timer.number)
+        quiet = (len(step.sent), len(step.wrote), step.ended) == before
+        self._nodes[node].timers.fired(timer, quiet)
+        return quiet
 
     def _crash_process(self, action: Action, step: _Step) -> None:
         self._nodes[action.node].crashed = "process"
@@ -288,7 +276,7 @@ class NodeWorld(World):
     def _crash_machine(self, action: Action, step: _Step) -> None:
         self._nodes[action.node].crashed = "machine"
         self._network.power_lost(action.node)
-        self._order(NodeOrder.KILL, action.node, step)
+        self._order(NodeOrder.KILL, action.node, step, other=1)
 
     def _cut(self, action: Action, step: _Step) -> None:
         self._cuts.add((action.node, action.peer))
@@ -330,7 +318,7 @@ class NodeWorld(World):
         port: int = 0,
         data: bytes = b"",
     ) -> None:
-        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].now_ns, other, data))
+        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
         try:
             for frame in self._wire.events():
                 self._event(frame, step)
@@ -343,10 +331,10 @@ class NodeWorld(World):
     def _event(self, frame: WireFrame, step: _Step) -> None:
         node = self._nodes[frame.node]
         if frame.tag == NodeEvent.ARMED:
-            node.timers[frame.number] = frame.value
+            node.timers.arm(frame.number, frame.value, frame.port)
             step.read_clock |= bool(frame.other)
         elif frame.tag == NodeEvent.DISARMED:
-            node.timers.pop(frame.number, None)
+            node.timers.disarm(frame.number)
         elif frame.tag == NodeEvent.CLOCK_READ:
             step.read_clock = True
         elif frame.tag == NodeEvent.OUTPUT:

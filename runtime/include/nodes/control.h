@@ -24,6 +24,7 @@
  *   children      calls that make processes, and wait for them
  *   machine       what differs between machines and runs
  *   calls         the table of calls
+ *   recordings    what nodes do to their folders
  *   filter        which calls stop
  *   start         starts a node
  *   lives         births and ends of threads
@@ -64,15 +65,17 @@ struct node {
     bool read_clock;        /* in this step */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
+    int outputs[2];         /* its standard output and error */
     uint64_t now;           /* ns since the run began */
     uint64_t random;        /* state of its random numbers */
     uint64_t ticks;         /* how often the processor's time stamp was read */
-    uint32_t timers;        /* how many were armed */
+    uint32_t timers, timers_made; /* how many were armed; how many there were */
     uint16_t ports;         /* how many ephemeral ports were given */
     uint64_t activity;      /* grows whenever something may make another call ready */
     uint32_t threads;       /* how many there were */
     struct process *processes;
     struct named *named;    /* what is not controlled */
+    struct recording *recording; /* of what it does to its folder, or NULL */
 };
 struct process {
     pid_t pid;
@@ -114,6 +117,7 @@ struct thread {
     uint64_t remains_at;    /* where the time that is left of a sleep goes when a signal ends it, or 0 */
     bool yields;            /* it waits only for its turn */
     bool holding;           /* it waits as soon as its call returns */
+    bool recorded;          /* its call's return is to be recorded */
     struct thread *vfork_parent; /* waits in the kernel until this one executes or ends, or NULL */
     pid_t known_as;         /* in its namespace */
     uint64_t room[4];       /* what a handler keeps from a call's begin to its end */
@@ -167,7 +171,7 @@ static inline enum then answer(struct thread *thread, int64_t result)
 enum timer_kind { ENDS_WAIT, FIRES_FILE, SENDS_SIGNAL };
 struct timer {
     struct node *node;
-    uint32_t number;
+    uint32_t number, owner;
     uint64_t due, period;
     enum timer_kind kind;
     struct thread *thread;      /* of ENDS_WAIT */
@@ -337,9 +341,21 @@ extern const struct handler call_getrandom, call_uname, call_sysinfo, call_getcp
 #define LAST_CALL 469
 const struct handler *handler_of(uint64_t number); /* NULL: the kernel makes the call, and nobody is asked */
 
+/* recordings.c */
+void recordings_by(const char *library, const char *folder);    /* folder: for copies of the library */
+void recording_load(struct node *node);
+void recording_begin(struct node *node, const char *trace, const char *folder, pid_t pid, const int *outputs);
+void recording_close(struct node *node);
+bool recording_wants(const struct node *node, uint64_t number); /* of a call: it may concern files */
+bool recording_enter(struct thread *thread);                    /* whether its return is wanted */
+void recording_leave(struct thread *thread);                    /* by `result` */
+void recording_born(const struct thread *parent, pid_t child);
+void recording_executed(const struct thread *thread);
+void recording_ended(const struct thread *thread, int status);
+
 /* filter.c */
 enum filter_data { FILTER_OURS, FILTER_NARROW };
-bool filter_install(void);
+bool filter_install(const struct node *node);
 
 /* start.c */
 struct thread *start(struct node *node, char *bytes, size_t size); /* stopped where its program begins */

@@ -24,7 +24,7 @@ struct cc_frame {
 #define CC_ADDRESS 16
 
 enum cc_order {
-    CC_START = 1,      /* number: of this start; bytes: folder, count of words, words, variables, each ended by a 0 */
+    CC_START = 1,      /* number: of this start; bytes: folder, trace or nothing, count of words, words, variables, each ended by a 0 */
     CC_REQUEST,        /* number: the listening socket; other: the connecting one, which does not yet hear of it */
     CC_CONNECTED,      /* number: the connecting socket; other: 0, or the error */
     CC_ARRIVE,         /* number: a connected socket; bytes: data for it */
@@ -32,7 +32,7 @@ enum cc_order {
     CC_RESET,          /* number: a connected socket */
     CC_DATAGRAM,       /* number: a socket, port and bytes: sender's address, data */
     CC_FIRE,           /* number: of the timer, of this node */
-    CC_KILL,           /* all processes of the node */
+    CC_KILL,           /* all processes of the node; other: 1 if its machine loses the power, and its trace ends */
 };
 
 enum cc_event {
@@ -44,7 +44,7 @@ enum cc_event {
     CC_SHUT,           /* number: socket: its direction has ended */
     CC_CLOSED,         /* number: socket; other: 1 if it left bytes unread */
     CC_DATAGRAM_SENT,  /* number: socket; port, bytes: address of the receiver, own address, data; value: own port */
-    CC_ARMED,          /* number: timer; value: when it is due, ns; other: 1 if that is a time from now */
+    CC_ARMED,          /* number: timer; value: when it is due, ns; other: 1 if that is a time from now; port: who arms it, a thread or a timer */
     CC_DISARMED,       /* number: timer */
     CC_CLOCK_READ,
     CC_OUTPUT,         /* number: 1 or 2; bytes */

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.runtime.nodes.world import NodeCommand, NodeWorld
+from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.world import NodeWorld
 from support import compilers
 from support.node_runs import Worlds
 

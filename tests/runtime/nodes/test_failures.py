@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crashcheck.runtime.nodes.actions import Action, ActionKind
-from crashcheck.runtime.nodes.world import NodeCommand, NodeWorld
+from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.world import NodeWorld
 from support.node_runs import Worlds, by_default, output
 
 Program = Callable[[str], str]
