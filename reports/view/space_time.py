@@ -25,7 +25,7 @@ _SHAPES = {"timer": "clock", "crash-process": "crash", "crash-machine": "crash",
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEvent:
+class DrawnEvent:
     """What happens at a node. `shape`: "dot", "clock", "crash", "cross", "none"; `tag`: "A" or "B" of the pair."""
 
     number: int
@@ -70,7 +70,7 @@ class SpaceTime:
     left_out: int
     lines: tuple[NodeLine, ...]
     arrows: tuple[Arrow, ...]
-    events: tuple[NodeEvent, ...]
+    events: tuple[DrawnEvent, ...]
     ends: str  # what is wrong, at the right end
     end_x: int
     alt: str
@@ -134,11 +134,11 @@ def _arrow(at: int, row: ActionRow, x_of: Callable[[int], int], y_of: Callable[[
     )
 
 
-def _event(at: int, row: ActionRow, x: int, y: int) -> NodeEvent:
+def _event(at: int, row: ActionRow, x: int, y: int) -> DrawnEvent:
     shape = _SHAPES.get(row.kind, "none" if row.kind in ("lose", PENDING) else "dot")
     more = [f"prints {line(row.printed, 120)}"] * bool(row.printed) + [row.ended] * bool(row.ended)
     more += [f"sent by {line(row.sender, 120)}"] * bool(row.sender)
-    return NodeEvent(
+    return DrawnEvent(
         number=at + 1,
         x=x,
         y=y,

@@ -31,8 +31,9 @@ from crashcheck.config import Config
 from crashcheck.config.nodes import NodeConfig, NodesConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.nodes.actions import World
+from crashcheck.runtime.nodes.machines import NodeCommand
 from crashcheck.runtime.nodes.network import address_of
-from crashcheck.runtime.nodes.world import NodeCommand, NodeWorld
+from crashcheck.runtime.nodes.world import NodeWorld
 from crashcheck.stages.phases import OnProgress
 
 _OUTPUT_BYTES = 16 * 1024  # of a check, that a report keeps
