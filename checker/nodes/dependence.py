@@ -113,19 +113,19 @@ class HappensBefore:
 
     def __init__(self) -> None:
         self._direct: list[list[int]] = []  # of each action, those that precede it with nothing between
-        self._enabled_by: list[int] = []
+        self._needs: list[frozenset[int]] = []
         self._before: list[int] = []  # of each action, all that precede it
         self._written: dict[Resource, int] = {}  # the last action that wrote it
         self._read: dict[Resource, list[int]] = {}  # actions that read it since
 
-    def add(self, shown: Footprint, enabled_by: int = -1) -> list[int]:
+    def add(self, shown: Footprint, needs: frozenset[int] = frozenset()) -> list[int]:
         """Add the run's next action; what is `reversible` of it.
 
-        `enabled_by`: the action without which it could not have happened, or -1.
+        `needs`: actions without which it could not have happened.
         """
-        number, direct = len(self._before), self.direct(shown, enabled_by)
+        number, direct = len(self._before), self.direct(shown, needs)
         self._direct.append(direct)
-        self._enabled_by.append(enabled_by)
+        self._needs.append(needs)
         self._before.append(self.closed(direct))
         for resource in shown.writes:
             self._written[resource] = number
@@ -136,14 +136,13 @@ class HappensBefore:
 
     def reversible(self, number: int) -> list[int]:
         """The actions before one whose order with it can be reversed, the last one first."""
-        return [earlier for earlier in self._direct[number] if earlier != self._enabled_by[number]]
+        return [earlier for earlier in self._direct[number] if earlier not in self._needs[number]]
 
-    def direct(self, shown: Footprint, enabled_by: int = -1) -> list[int]:
+    def direct(self, shown: Footprint, needs: frozenset[int] = frozenset()) -> list[int]:
         """The actions that would precede a next one with nothing between, the last first."""
         found = {self._written[resource] for resource in shown.writes | shown.reads if resource in self._written}
+        found |= needs
         found.update(reader for resource in shown.writes for reader in self._read.get(resource, ()))
-        if enabled_by >= 0:
-            found.add(enabled_by)
         inner = 0
         for earlier in found:
             inner |= self._before[earlier]

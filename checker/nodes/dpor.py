@@ -22,7 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint
-from crashcheck.checker.nodes.runs import Branch, Ending, NodeRun
+from crashcheck.checker.nodes.runs import Branch, Ending, Needs, NodeRun
 from crashcheck.checker.search.schedules import ROUND, Execution
 from crashcheck.runtime.nodes.actions import Action
 
@@ -139,19 +139,18 @@ class Dpor:
         run = execution.shows
         states = self._states_of(choice, run)
         new = len(choice.prefix) - 1  # the first choice that the run it parts from does not have
-        order = HappensBefore()
-        since: dict[Action, int] = {}  # what may happen, and from which state on it could
+        order, needs = HappensBefore(), Needs(run)
         excluded: set[Action] = set()  # what only a bound excludes
         for at, (offered, enabled) in enumerate(zip(run.offered, run.enabled, strict=True)):
-            since = {action: since.get(action, at) for action in offered}
+            needs.reach(at, offered)
             before, excluded = excluded, set(offered) - set(enabled)
             if at > new:
                 for action in sorted(excluded - before):
-                    self._race_for_bound(states, run, order, action, at, since[action] - 1)
+                    self._race_for_bound(states, run, order, action, at, needs.of(action))
             if at == len(run.chosen):
                 break
             action = run.chosen[at]
-            races = order.add(run.footprints[at], since[action] - 1)
+            races = order.add(run.footprints[at], needs.of(action))
             if at < new:
                 continue
             for earlier in races:
@@ -199,10 +198,16 @@ class Dpor:
                 self._plan(state, [run.chosen[number] for number in first])
 
     def _race_for_bound(
-        self, states: Sequence[_State], run: NodeRun, order: HappensBefore, action: Action, at: int, enabled_by: int
+        self,
+        states: Sequence[_State],
+        run: NodeRun,
+        order: HappensBefore,
+        action: Action,
+        at: int,
+        needs: frozenset[int],
     ) -> None:
         """Plan to let a failure happen instead of those that have used up its bound before it could."""
-        direct = order.direct(footprint(action), enabled_by)
+        direct = order.direct(footprint(action), needs)
         for earlier in direct:
             if BOUND_OF.get(run.chosen[earlier].kind) == BOUND_OF[action.kind]:
                 first = order.initials(earlier, at, order.closed(direct))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from crashcheck.checker.nodes.cuts import Cuts
 from crashcheck.checker.nodes.dependence import BOUND_OF, CLOCK, CRASHES, Footprint, HappensBefore, footprint
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.schedules import Execution, Path, first
@@ -68,29 +69,30 @@ class NodeRole:
     statuses: tuple[int, ...] = (0,)
 
 
-class StateChecks(Protocol):
-    """Checks of the state that a run has reached; None: there is no such check, or it has passed on that state."""
+class RunChecks:
+    """Checks of the states of one run; these pass on all. A verdict is one that fails; None: it passes."""
 
-    @property
-    def after_each(self) -> bool:
-        """Whether there is a check after each action."""
-        ...
+    def begun(self, world: World) -> None:
+        """The set-up of the world is over."""
 
-    def after(self, world: World) -> Verdict | None: ...
-
-    def end(self, world: World) -> Verdict | None: ...
-
-
-class NoChecks:
-    """Where only ends and deadlocks count."""
-
-    after_each = False
-
-    def after(self, world: World) -> Verdict | None:
+    def after(self, world: World, action: Action) -> Verdict | None:
         return None
 
     def end(self, world: World) -> Verdict | None:
         return None
+
+    def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
+        """The actions of a consistent cut on whose state the check after each action fails, or none; and whether all
+        cuts were judged."""
+        return (), True
+
+
+@dataclass(frozen=True, slots=True)
+class StateChecks:
+    """Makes the checks of each run. `after_each`: there is a check after each action."""
+
+    begin: Callable[[World], RunChecks] = lambda world: RunChecks()
+    after_each: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class RunRules:
     actions: int
     failures: Mapping[str, int] = field(default_factory=dict)
     clock: bool = False  # all nodes have one clock, up to an error
-    checks: StateChecks = field(default_factory=NoChecks)
+    checks: StateChecks = field(default_factory=StateChecks)
+    cuts: bool = False  # whether the check after each action judges the consistent cuts of a run as well
 
 
 class Branch(NamedTuple):
@@ -182,6 +185,8 @@ class NodeRun:
     ending: Ending
     failure: RunFailure | None
     uncontrolled: tuple[str, ...] = ()  # what may differ when the run is repeated, with the node
+    failing_cut: Sequence[Action] = ()  # if the run did not fail: actions after which, without the others, a check does
+    all_cuts: bool = True  # whether all consistent cuts were judged
 
     @property
     def chosen(self) -> Sequence[Action]:
@@ -206,6 +211,7 @@ class _Executing:
         self._world = world
         self._path = path
         self._rules = rules
+        self._checks = rules.checks.begin(world)
         # changing
         self._used: Counter[str] = Counter()  # failures so far, by bound
         self._to_end = {number for number, role in enumerate(rules.roles) if role.ends}
@@ -217,6 +223,7 @@ class _Executing:
 
     def run(self) -> NodeRun:
         offered = self._after_set_up()
+        self._checks.begun(self._world)
         seen, reached = [offered], list[Sequence[Action]]()
         ending = Ending.COMPLETE
         while True:
@@ -254,7 +261,7 @@ class _Executing:
             before, offered = offered, self._world.enabled()
             seen.append(offered)
             self._take(result, self._moved_timers(action, before, offered))
-        return NodeRun(
+        run = NodeRun(
             self._path,
             tuple(seen),
             tuple(reached),
@@ -265,6 +272,10 @@ class _Executing:
             self._failure,
             tuple(self._uncontrolled()),
         )
+        if not self._rules.cuts or run.failure is not None or ending is Ending.ASLEEP:
+            return run
+        found, complete = self._checks.failing_cut(Cuts(run.chosen, order_of(run), len(self._rules.roles)))
+        return replace(run, failing_cut=found, all_cuts=complete)
 
     def _uncontrolled(self) -> Iterator[str]:
         for node, each in sorted(self._world.uncontrolled.items()):
@@ -299,7 +310,7 @@ class _Executing:
         if action.kind in BOUND_OF:
             self._used[BOUND_OF[action.kind]] += 1
         self._note_end(result)
-        if self._failure is None and (verdict := self._rules.checks.after(self._world)) is not None:
+        if self._failure is None and (verdict := self._checks.after(self._world, action)) is not None:
             self._fail(Wrong.AFTER, verdict=verdict)
 
     def _moved_timers(self, action: Action, before: Sequence[Action], after: Sequence[Action]) -> bool:
@@ -326,7 +337,7 @@ class _Executing:
         """Of a state in which a run may end: only failures are left, if anything."""
         if deadlock and self._to_end:
             self._fail(Wrong.DEADLOCK, min(self._to_end))
-        elif self._failure is None and (verdict := self._rules.checks.end(self._world)) is not None:
+        elif self._failure is None and (verdict := self._checks.end(self._world)) is not None:
             self._fail(Wrong.END, verdict=verdict)
 
     def _fail(self, wrong: Wrong, node: int = -1, value: int = 0, verdict: Verdict | None = None) -> None:
@@ -339,21 +350,32 @@ def delivery_of(message: Message) -> Action:
     return Action(ActionKind.DELIVER, message.receiver, message.sender, message.number, message.channel)
 
 
-def enablers(run: NodeRun) -> list[int]:
-    """For each choice of a run, the one without which it was not possible, or -1."""
-    since: dict[Action, int] = {}
-    out = []
-    for at, action in enumerate(run.chosen):
-        since = {other: since.get(other, at) for other in run.offered[at]}
-        out.append(since[action] - 1)
-    return out
+class Needs:
+    """What the actions of a run need to have happened before them: what enabled them, and what sent their message.
+
+    A message may be sent long before it may be delivered, so the last action that enabled it is not all that it needs.
+    """
+
+    def __init__(self, run: NodeRun) -> None:
+        self._sent = {delivery_of(one): at for at, result in enumerate(run.results) for one in result.sent}
+        self._since: dict[Action, int] = {}  # what may happen, and from which state on it could
+
+    def reach(self, state: int, offered: Sequence[Action]) -> None:
+        """Take note of what may happen in the next state."""
+        self._since = {action: self._since.get(action, state) for action in offered}
+
+    def of(self, action: Action) -> frozenset[int]:
+        """The places of the actions that one of those that may happen now needs."""
+        found = (self._since[action] - 1, self._sent.get(action._replace(kind=ActionKind.DELIVER), -1))
+        return frozenset(at for at in found if at >= 0)
 
 
 def order_of(run: NodeRun) -> HappensBefore:
     """The partial order of a run's choices."""
-    order = HappensBefore()
-    for shown, enabled_by in zip(run.footprints, enablers(run), strict=True):
-        order.add(shown, enabled_by)
+    order, needs = HappensBefore(), Needs(run)
+    for at, (action, shown) in enumerate(zip(run.chosen, run.footprints, strict=True)):
+        needs.reach(at, run.offered[at])
+        order.add(shown, needs.of(action))
     return order
 
 

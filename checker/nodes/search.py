@@ -28,7 +28,7 @@ from crashcheck.checker.nodes.runs import (
     execute,
     execution_of,
 )
-from crashcheck.checker.nodes.strategies import NodePlan, frontier_of
+from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, frontier_of
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
 from crashcheck.checker.search.loop import Loop
@@ -82,18 +82,20 @@ class NodeSearch:
     ) -> None:
         # constant
         self._world = world
-        self._rules = rules
-        self._plan = plan
+        self._reduced = plan.name in REDUCED
+        self._rules = replace(rules, cuts=self._reduced and rules.checks.after_each)
         self._describer = describer
         self._token = token
         self._jobs = jobs
         self._progress = progress
         self._meter = Meter(budget)
         self._frontier = frontier_of(plan)
-        self._schedules: Schedules[Branch, Action, NodeRun] = Schedules(self._frontier, self._begin, self._take)
+        self._schedules: Schedules[Branch, Action, NodeRun] = Schedules(
+            self._frontier, self._begin, lambda execution: None
+        )
         self._pool = ThreadPoolExecutor(jobs, "run")
         # changing
-        self._runs = self._failing = self._flaky = self._at_bound = 0
+        self._runs = self._failing = self._flaky = self._at_bound = self._not_all_cuts = 0
         self._findings: dict[str, Finding] = {}  # by id
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
         self._discoveries: list[Discovery] = []
@@ -138,10 +140,15 @@ class NodeSearch:
         self._runs += 1
         run = execution.shows
         self._at_bound += run.ending is Ending.BOUND
+        self._not_all_cuts += not run.all_cuts
         self._uncontrolled.update(dict.fromkeys(run.uncontrolled))
         self._schedules.taken(candidate, execution)
-        if execution.reached is None and run.failure is not None:
-            self._take(execution)  # it failed before it was cut, and what it is a part of may be left out by a budget
+        if run.failing_cut:
+            run = self._made(GuidedPath(run.failing_cut), until_failure=True)
+            if run.failure is None:
+                self._not_repeated("a check on a consistent cut of a run")
+        if run.failure is not None:
+            self._take(run, run.failure)
         self._show()
 
     def _show(self, *, explaining: bool = False) -> None:
@@ -156,11 +163,7 @@ class NodeSearch:
             )
         )
 
-    def _take(self, execution: Execution[Action, NodeRun]) -> None:
-        run = execution.shows
-        failure = run.failure
-        if failure is None:
-            return
+    def _take(self, run: NodeRun, failure: RunFailure) -> None:
         self._failing += 1
         key = _key_of(run, failure)
         if key not in self._ids:
@@ -175,8 +178,7 @@ class NodeSearch:
         """The id of the finding that a failing run shows; "" if it does not fail when it is repeated."""
         again = self._made(GuidedPath(until_failure(run)), until_failure=True)
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
-            self._flaky += 1
-            self._warnings.append(f"a run failed, and did not when it was repeated: {self._failure_of(run)}")
+            self._not_repeated(f"a run ({self._failure_of(run)})")
             return ""
         minimising, pair, note = Minimising(again, self._attempt), None, ""
         try:
@@ -196,6 +198,10 @@ class NodeSearch:
             self._discoveries.append(Discovery(finding.id, self._runs, self._meter.elapsed_s))
         return finding.id
 
+    def _not_repeated(self, what: str) -> None:
+        self._flaky += 1
+        self._warnings.append(f"{what} failed, and did not when it was repeated")
+
     def _failure_of(self, run: NodeRun) -> str:
         return self._describer.failure(run.failure) if run.failure is not None else "it does not fail"
 
@@ -207,12 +213,11 @@ class NodeSearch:
 
     def _counts(self, stop: StopReason) -> StateCounts:
         complete = self._runs - self._schedules.cut
-        reduced = self._plan.name not in ("dfs", "random")
         why = [self._frontier.left_out] if self._frontier.left_out else []
-        if reduced and self._rules.clock:
-            why.append("with clock_error, partial orders do not tell all apart")
-        if reduced and self._rules.checks.after_each:
-            why.append("the check after each action judges the states of these orders only")
+        if self._reduced and self._rules.clock:
+            why.append("with clock_error, partial orders do not distinguish all of them")
+        if self._not_all_cuts:
+            why.append(f"{self._not_all_cuts} runs have too many consistent cuts for the check after each action")
         if self._at_bound:
             why.append(f"{self._at_bound} runs reached the bound of {self._rules.actions} actions")
         if stop is not StopReason.EXHAUSTED:

@@ -14,6 +14,9 @@ from crashcheck.runtime.nodes.actions import Action
 NodeStrategy = Literal["random", "dfs", "dpor", "bounded-dpor", "hybrid"]
 
 
+REDUCED: tuple[NodeStrategy, ...] = ("dpor", "bounded-dpor", "hybrid")  # run one order of each partial order
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """A strategy and its options; those of other strategies mean nothing."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import queue
 import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,13 +13,11 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.nodes.describe import Describer, messages_of
-from crashcheck.checker.nodes.runs import ExactPath, NodeRole, NodeRun, RunRules, execute
+from crashcheck.checker.nodes.runs import ExactPath, NodeRole, NodeRun, RunChecks, RunRules, StateChecks, execute
 from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
-from crashcheck.checker.nodes.strategies import NodePlan
-from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary, Verdict
+from crashcheck.checker.nodes.strategies import REDUCED, NodePlan
+from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
 from crashcheck.command import Command
@@ -34,9 +28,9 @@ from crashcheck.runtime.nodes.actions import World
 from crashcheck.runtime.nodes.machines import NodeCommand
 from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import NodeWorld
+from crashcheck.stages.node_checks import CommandChecks, NodeStates
 from crashcheck.stages.phases import OnProgress
 
-_OUTPUT_BYTES = 16 * 1024  # of a check, that a report keeps
 _FOLDER = "nodes"  # in a run's folder
 
 
@@ -65,7 +59,7 @@ class NodeSetup:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         commands = [self._command(at, each, folder / f"n{at}") for at, (_, each) in enumerate(self.nodes.each())]
-        return _Placed(commands, folder, self.nodes.clock_error_ns, partial(self._free.put, number))
+        return PlacedWorld(commands, folder, self.nodes.clock_error_ns, partial(self._free.put, number))
 
     def _command(self, number: int, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
@@ -90,8 +84,13 @@ class NodeSetup:
             actions=self.nodes.bounds.actions,
             failures=self.nodes.bounds.failures(),
             clock=self.nodes.clock_error_ns is not None,
-            checks=CommandChecks(self),
+            checks=StateChecks(partial(self._checks, set()), self.nodes.check.after is not None),
         )
+
+    def _checks(self, passed: set[NodeStates], world: World) -> RunChecks:
+        assert isinstance(world, PlacedWorld)
+        cuts = self.nodes.strategy.name in REDUCED
+        return CommandChecks(self.nodes.check, self.config.folder, len(self.nodes.names()), world.place, passed, cuts)
 
     def digest(self) -> bytes:
         """8 bytes that differ where a token of other nodes, bounds or programs is repeated."""
@@ -115,7 +114,7 @@ class NodeSetup:
         return Describer(self.rules().roles, self.config.model.name, place)
 
 
-class _Placed(NodeWorld):
+class PlacedWorld(NodeWorld):
     """A world whose place is free again once it is closed."""
 
     def __init__(
@@ -136,70 +135,6 @@ class _Placed(NodeWorld):
             self._closed = True
             super().close()
             self._set_free()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CommandChecks:
-    """The checks of a configuration, run on the state of a world."""
-
-    setup: NodeSetup
-
-    @property
-    def after_each(self) -> bool:
-        return self.setup.nodes.check.after is not None
-
-    def after(self, world: World) -> Verdict | None:
-        return self._judged(self.setup.nodes.check.after, world)
-
-    def end(self, world: World) -> Verdict | None:
-        return self._judged(self.setup.nodes.check.end, world)
-
-    def _judged(self, command: Command | None, world: World) -> Verdict | None:
-        """How a check fails on the state of a world; None if it passes, or there is none."""
-        if command is None:
-            return None
-        assert isinstance(world, _Placed)
-        state = world.place / "state"
-        state.mkdir()
-        try:
-            world.state(state)
-            verdict = ExitStatus().judge(self._run(command, state), {str(state): "{state}"})
-            return None if verdict.passed else verdict
-        finally:
-            shutil.rmtree(state, ignore_errors=True)
-
-    def _run(self, command: Command, state: Path) -> Ended:
-        check = self.setup.nodes.check
-        began = time.monotonic()
-        argv = command.argv(state=str(state))
-        try:
-            process = subprocess.Popen(
-                argv,
-                cwd=self.setup.config.folder,
-                env={**os.environ, **check.env},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            message = f"the check could not be started: {argv[0]}: {error.strerror}."
-            raise CrashcheckError(
-                "check-not-started", message, "Name a program that exists and is executable."
-            ) from error
-        with process:
-            timed_out = False
-            try:
-                output, _ = process.communicate(timeout=check.timeout_s)
-            except subprocess.TimeoutExpired:
-                timed_out, output = True, b""
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        status = -code if code < 0 else code << 8
-        kept = output[-_OUTPUT_BYTES:]
-        return Ended(status, timed_out, "", kept, len(kept) < len(output), time.monotonic() - began)
 
 
 def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgress) -> RunResult:

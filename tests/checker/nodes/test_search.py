@@ -149,7 +149,7 @@ def test_a_failure_that_is_not_repeated_is_no_finding() -> None:
     )
     found = search.run()
     assert (found.findings, found.uncertain, found.states.flaky) == ((), (), 1)
-    assert found.warnings == ("a run failed, and did not when it was repeated: n1 ends with status 1",)
+    assert found.warnings == ("a run (n1 ends with status 1) failed, and did not when it was repeated",)
 
 
 class Uncontrolled(MessageWorld):
