@@ -94,7 +94,7 @@ def nodes_sources() -> list[Path]:
 
 
 def attached_sources() -> list[Path]:
-    """Return the C files of the library that records for the controller: the recorder's, but for who stops threads."""
+    """Return C files of the library that records for the controller: the recorder's without those that stop threads."""
     programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c"}
     return [*(path for path in syscalls_sources() if path.name not in programs), NODES / "attached" / "attached.c"]
 

@@ -89,7 +89,7 @@ static _Noreturn void be_init(const struct command *command, int hello, const in
         become(command, hello, outputs);
     syscall(SYS_close_range, 0, ~0u, 0);
     for (;;)
-        if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD) /* all have ended, but for those that a dying process leaves us */
+        if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD) /* all have ended */
             pause();
 }
 

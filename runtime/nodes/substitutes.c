@@ -9,7 +9,7 @@
 
 #include "nodes/control.h"
 
-#define TEXT_MOST 1024u
+#define TEXT_MOST 4096u
 
 static char folder[PATH_MAX];
 
@@ -41,6 +41,15 @@ static int stat_text(const struct process *process, char *text)
     return size + snprintf(text + size, TEXT_MOST - (size_t)size, "\n");
 }
 
+/* Names of nodes: no other machine is asked for names. */
+static int hosts_text(char *text)
+{
+    int size = snprintf(text, TEXT_MOST, "127.0.0.1 localhost\n::1 localhost\n");
+    for (unsigned node = 0; node < NODES; node++)
+        size += snprintf(text + size, TEXT_MOST - (size_t)size, "10.0.0.%u n%u\n", node + 1, node);
+    return size;
+}
+
 /* What is in a file instead of the machine's values; -1: it is no such file. */
 static int text_of(struct thread *thread, const char *path, char *text)
 {
@@ -50,6 +59,10 @@ static int text_of(struct thread *thread, const char *path, char *text)
     if (strcmp(path, "/sys/devices/system/cpu/online") == 0 || strcmp(path, "/sys/devices/system/cpu/possible") == 0 ||
         strcmp(path, "/sys/devices/system/cpu/present") == 0)
         return snprintf(text, TEXT_MOST, "0\n");
+    if (strcmp(path, "/etc/hosts") == 0)
+        return hosts_text(text);
+    if (strcmp(path, "/etc/nsswitch.conf") == 0)
+        return snprintf(text, TEXT_MOST, "passwd: files\ngroup: files\nhosts: files\n");
     if (strcmp(path, "/proc/cpuinfo") == 0)
         return snprintf(text, TEXT_MOST, "processor\t: 0\n\n");
     if (strcmp(path, "/proc/meminfo") == 0)
@@ -117,7 +130,7 @@ static enum then open_enter(struct thread *thread)
     thread->room[0] = strcmp(path, "/dev/urandom") == 0 || strcmp(path, "/dev/random") == 0;
     if (thread->room[0])
         return AFTER;
-    if (strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0)
+    if (strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/etc/", 5) != 0)
         return NATIVE;
     int size = text_of(thread, path, text);
     if (size < 0)

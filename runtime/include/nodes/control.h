@@ -117,7 +117,7 @@ struct thread {
     uint64_t remains_at;    /* where the time that is left of a sleep goes when a signal ends it, or 0 */
     bool yields;            /* it waits only for its turn */
     bool holding;           /* it waits as soon as its call returns */
-    bool recorded;          /* its call's return is to be recorded */
+    bool recorded;          /* the return of its call will be recorded */
     struct thread *vfork_parent; /* waits in the kernel until this one executes or ends, or NULL */
     pid_t known_as;         /* in its namespace */
     uint64_t room[4];       /* what a handler keeps from a call's begin to its end */

@@ -123,11 +123,11 @@ def test_what_is_not_controlled_is_named(worlds: Worlds) -> None:
 
 
 def test_a_state_holds_folders_outputs_and_the_log(worlds: Worlds, tmp_path: Path) -> None:
-    world = worlds(("sh", "-c", "echo content > file; echo spoken; echo error >&2"))
+    world = worlds(("sh", "-c", "echo content > file; echo words; echo error >&2"))
     by_default(world)
     world.state(tmp_path / "state")
     written = {path.name: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()}
-    assert (written["file"], written["n0.output"], written["n0.errors"]) == (b"content\n", b"spoken\n", b"error\n")
+    assert (written["file"], written["n0.output"], written["n0.errors"]) == (b"content\n", b"words\n", b"error\n")
     assert written["log.jsonl"].count(b"\n") == 1
 
 

@@ -46,6 +46,15 @@ def test_a_program_of_epoll_and_a_timer_s_file_counts_its_seconds(worlds: Worlds
     assert [result.ended for result in results if result.ended is not None] == [0, 0]
 
 
+def test_nodes_know_the_names_of_nodes_and_no_others(worlds: Worlds) -> None:
+    code = "import socket; print(socket.gethostname(), *[socket.gethostbyname(name) for name in ('n1', 'localhost')])"
+    world = worlds(
+        ("python3", "-c", code + "\ntry: socket.gethostbyname('example.org')\nexcept OSError: print('none')")
+    )
+    assert output(by_default(world), 0) == b"n0 10.0.0.2 127.0.0.1\nnone\n"
+    assert world.uncontrolled == {}
+
+
 def test_a_run_of_two_nodes_is_repeated_byte_for_byte(worlds: Worlds, node_program: Program) -> None:
     program = node_program("events")
 
