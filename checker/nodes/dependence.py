@@ -38,6 +38,7 @@ from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult
 Resource = tuple[str | int, ...]
 
 CLOCK: Resource = ("clock",)
+OF_MESSAGES = (ActionKind.DELIVER, ActionKind.LOSE, ActionKind.DUPLICATE)
 CRASHES = (ActionKind.CRASH_PROCESS, ActionKind.CRASH_MACHINE)
 # The bound of a run that each kind of failure draws on.
 BOUND_OF = {
@@ -79,7 +80,7 @@ def footprint(action: Action, result: ActionResult | None = None, *, clock: bool
     elif kind is ActionKind.CONNECT:
         reads.update(links)
         writes.update((("node", node), ("node", peer)))
-    elif kind in (ActionKind.DELIVER, ActionKind.DUPLICATE, ActionKind.LOSE):
+    elif kind in OF_MESSAGES:
         reads.update(_way(peer, node))
         writes.add(("message", peer, node, action.channel, action.number))
         if kind is not ActionKind.LOSE:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from crashcheck.checker.evidence import PENDING, ActionOrder, ActionRow
-from crashcheck.checker.nodes.dependence import BOUND_OF
+from crashcheck.checker.nodes.dependence import BOUND_OF, OF_MESSAGES
 from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
@@ -105,8 +105,8 @@ class Describer:
     def subject(self, action: Action, messages: Messages) -> str:
         """What an action is of: a message, a timer, a node, a link."""
         node, peer = self.node(action.node), self.node(action.peer)
-        if action.kind in (ActionKind.DELIVER, ActionKind.LOSE, ActionKind.DUPLICATE):
-            return f"{self._message(messages.get(_of_message(action)))} from {peer} to {node}"
+        if action.kind in OF_MESSAGES:
+            return f"{self._message(_message_of(action, messages))} from {peer} to {node}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
@@ -137,7 +137,7 @@ class Describer:
     def _location(self, pair: Pair | None, messages: Messages) -> Location:
         """Where the message of the pair is sent, if that is known; else the nodes' place in the configuration."""
         for action in pair or ():
-            known = messages.get(_of_message(action))
+            known = _message_of(action, messages)
             for frame in known.message.stack if known else ():
                 if found := _FRAME.fullmatch(frame):
                     return Location(found["file"], int(found["line"]), 0, found["function"], "", ())
@@ -164,7 +164,7 @@ class Describer:
 
     def _row(self, result: ActionResult, pair: Pair | None, messages: Messages) -> ActionRow:
         action = result.action
-        known = messages.get(_of_message(action))
+        known = _message_of(action, messages)
         message, sent = (known.message, known.place) if known is not None else (None, -1)
         return ActionRow(
             kind=action.kind.value,
@@ -205,8 +205,9 @@ def messages_of(run: NodeRun) -> Messages:
     }
 
 
-def _of_message(action: Action) -> Action:
-    return action._replace(kind=ActionKind.DELIVER)
+def _message_of(action: Action, messages: Messages) -> Sent | None:
+    """The message that an action delivers or loses; None if it is of none, or of one that is not known."""
+    return messages.get(action._replace(kind=ActionKind.DELIVER)) if action.kind in OF_MESSAGES else None
 
 
 def _shown(data: bytes, chars: int) -> str:

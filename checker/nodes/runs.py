@@ -12,7 +12,15 @@ from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.cuts import Cuts
-from crashcheck.checker.nodes.dependence import BOUND_OF, CLOCK, CRASHES, Footprint, HappensBefore, footprint
+from crashcheck.checker.nodes.dependence import (
+    BOUND_OF,
+    CLOCK,
+    CRASHES,
+    OF_MESSAGES,
+    Footprint,
+    HappensBefore,
+    footprint,
+)
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.schedules import Execution, Path, first
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
@@ -366,8 +374,8 @@ class Needs:
 
     def of(self, action: Action) -> frozenset[int]:
         """The places of the actions that one of those that may happen now needs."""
-        found = (self._since[action] - 1, self._sent.get(action._replace(kind=ActionKind.DELIVER), -1))
-        return frozenset(at for at in found if at >= 0)
+        sent = self._sent.get(action._replace(kind=ActionKind.DELIVER), -1) if action.kind in OF_MESSAGES else -1
+        return frozenset(at for at in (self._since[action] - 1, sent) if at >= 0)
 
 
 def order_of(run: NodeRun) -> HappensBefore:
