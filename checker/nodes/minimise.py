@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, HappensBefore, footprint
 from crashcheck.checker.nodes.runs import AT_END, NodeRun, order_of
-from crashcheck.runtime.nodes.actions import Action
+from crashcheck.runtime.nodes.actions import Action, ActionKind
 
 Attempt = Callable[[Sequence[Action]], NodeRun]  # makes the run that takes actions in this order, where possible
 
@@ -75,6 +75,8 @@ class Minimising:
         """Orders to try; the caller begins again after the first that fails."""
         actions = until_failure(self.best)
         for at, action in enumerate(actions):
+            if action.kind is ActionKind.DUPLICATE:
+                yield [*actions[:at], action._replace(kind=ActionKind.DELIVER), *actions[at + 1 :]]
             if action.kind in BOUND_OF:
                 yield actions[:at] + actions[at + 1 :]
         for at, first in skipped(self.best):

@@ -111,6 +111,8 @@ def possible(program: MessageProgram, state: State) -> list[Action]:
     out += [Action(ActionKind.RESTART, at, -1, node.crashes) for at, node in enumerate(state.nodes) if not node.up]
     if program.failures.get("loss") and not program.tcp:
         out += [Action(ActionKind.LOSE, one.receiver, one.sender, one.number) for one in messages]
+    if program.failures.get("duplicate") and not program.tcp:
+        out += [Action(ActionKind.DUPLICATE, one.receiver, one.sender, one.number) for one in messages]
     if program.failures.get("crashes"):
         out += [
             Action(ActionKind.CRASH_PROCESS, at, -1, node.crashes)
@@ -133,10 +135,11 @@ def step(program: MessageProgram, state: State, action: Action) -> tuple[State, 
     if bound:
         state = replace(state, used={**state.used, bound: state.used.get(bound, 0) + 1})
     old = state.nodes[node]
-    if action.kind in (ActionKind.DELIVER, ActionKind.LOSE):
+    if action.kind in (ActionKind.DELIVER, ActionKind.DUPLICATE, ActionKind.LOSE):
         named = (action.peer, action.node, action.number)
         message = next(one for one in state.waiting if (one.sender, one.receiver, one.number) == named)
-        state = replace(state, waiting=tuple(one for one in state.waiting if one is not message))
+        if action.kind is not ActionKind.DUPLICATE:
+            state = replace(state, waiting=tuple(one for one in state.waiting if one is not message))
         if action.kind is ActionKind.LOSE:
             return state, ActionResult(action)
         return _does(
@@ -301,7 +304,7 @@ def generated(seed: int) -> tuple[MessageProgram, list[tuple[tuple[Action, ...],
 def _generated(seed: str) -> MessageProgram:
     drawing = Random(seed)
     nodes = drawing.choice([2, 3, 3])
-    failures = {name: 1 for name in ("loss", "crashes") if drawing.random() < 0.3}
+    failures = {name: 1 for name in ("loss", "crashes", "duplicate") if drawing.random() < 0.3}
     timers = drawing.random() < 0.4
 
     def does(*context: object, depth: int) -> Does:

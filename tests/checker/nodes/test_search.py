@@ -168,3 +168,15 @@ def test_what_a_run_shows_that_is_not_under_control_is_uncertain() -> None:
     found = search.run()
     assert (found.findings, found.uncontrolled) == ((), ("n2: io_uring",))
     assert [finding.uncertain for finding in found.uncertain] == ["the run is not fully under control: n2: io_uring"]
+
+
+def test_a_message_that_need_not_be_delivered_twice_is_delivered() -> None:
+    """Any `add` after the first makes node 1 fail: a second copy, or the second message."""
+    program = MessageProgram(
+        2,
+        lambda node: Does("", [(1, "add"), (1, "add")] if node == 0 else ()),
+        lambda node, memory, sender, data: Does("one", ends=1 if memory else None),
+        failures={"duplicate": 1},
+    )
+    found = searched(program)
+    assert {finding.message for finding in found.findings} == {"n1 ends with status 1 in the default order of actions"}
