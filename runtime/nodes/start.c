@@ -23,6 +23,7 @@
     (PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | \
      PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
 #define FIRST_PID 2 /* in the namespace, as its init is 1 */
+#define PLACE "/media" /* where a node finds its folder */
 #define STACK_MOST (1u << 21)
 
 struct command {
@@ -51,10 +52,42 @@ static void map_ids(uid_t user, gid_t group)
     write_text("/proc/self/gid_map", text);
 }
 
-/* The node's process until it becomes its program. The status with which it ends is the error. */
-static _Noreturn void become(const struct command *command, int hello, const int *outputs)
+/* A text in which one path stands for another wherever it is named. */
+static char *renamed(char *text, const char *path, const char *instead)
 {
-    char byte = 0;
+    size_t length = strlen(path), before;
+    char *found = *path ? strstr(text, path) : NULL;
+    if (!found)
+        return text;
+    before = (size_t)(found - text);
+    char *rest = renamed(found + length, path, instead), *whole = malloc(before + strlen(instead) + strlen(rest) + 1);
+    if (!whole)
+        abort();
+    memcpy(whole, text, before);
+    strcpy(whole + before, instead);
+    return strcat(whole, rest);
+}
+
+/* The node's folder has the same path in each run. Whether that is possible: nothing else that the command names is there. */
+static bool place_folder(struct command *command)
+{
+    for (char **word = command->words; *word; word++)
+        if (strncmp(*word, PLACE "/", sizeof PLACE) == 0)
+            return false;
+    if (mount(command->folder, PLACE, NULL, MS_BIND, NULL) != 0)
+        return false;
+    for (char **word = command->words; *word; word++)
+        *word = renamed(*word, command->folder, PLACE);
+    for (char **variable = command->variables; *variable; variable++)
+        *variable = renamed(*variable, command->folder, PLACE);
+    command->folder = PLACE;
+    return true;
+}
+
+/* The node's process until it becomes its program. The status with which it ends is the error. */
+static _Noreturn void become(const struct command *command, int hello, const int *outputs, bool placed)
+{
+    char byte = placed;
     int null = open("/dev/null", O_RDONLY);
     setsid();
     personality(ADDR_NO_RANDOMIZE);
@@ -77,16 +110,17 @@ static _Noreturn void become(const struct command *command, int hello, const int
 }
 
 /* Ends with us, and all that is in its namespace ends with it. */
-static _Noreturn void be_init(const struct command *command, int hello, const int *outputs, bool apart, uid_t user, gid_t group)
+static _Noreturn void be_init(struct command *command, int hello, const int *outputs, bool apart, uid_t user, gid_t group)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (apart && user)
         map_ids(user, group);
     if (apart && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    bool placed = apart && place_folder(command);
     pid_t child = fork();
     if (child == 0)
-        become(command, hello, outputs);
+        become(command, hello, outputs, placed);
     syscall(SYS_close_range, 0, ~0u, 0);
     for (;;)
         if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD) /* all have ended */
@@ -102,7 +136,7 @@ static pid_t fork_apart(bool *apart)
 }
 
 /* Who sent the first byte, in our numbers. */
-static pid_t hear(int hello)
+static pid_t hear(int hello, bool *placed)
 {
     char byte;
     union {
@@ -115,6 +149,7 @@ static pid_t hear(int hello)
     if (recvmsg(hello, &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
         return 0;
     memcpy(&from, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof from);
+    *placed = byte;
     return from.pid;
 }
 
@@ -235,12 +270,15 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     if (init == 0)
         be_init(&command, hello[1], node->outputs, apart, user, group);
     close(hello[1]);
-    pid_t pid = hear(hello[0]);
+    bool placed = false;
+    pid_t pid = hear(hello[0], &placed);
     node->init = init;
     if (!pid)
         fail("start", "the process ended");
     if (!apart)
         name_uncontrolled(node, "process numbers");
+    else if (!placed)
+        name_uncontrolled(node, "the path of the folder");
     struct thread *thread = executing(node, pid, hello[0], command.words[0]);
     if (!apart)
         thread->process->known_as = thread->known_as = pid;

@@ -42,7 +42,6 @@ SHOWN bool attached_open(const char *trace, const char *folder, pid_t pid, const
     inodes_scan(watched);
     learn_outputs(outputs);
     trace_header()->main_pid = (uint32_t)pid;
-    tracee_of(pid);
     return true;
 }
 
@@ -111,6 +110,7 @@ SHOWN void attached_executed(pid_t tid)
     memory_ends(thread);
     thread->called = 0;
     thread->apart = false;
+    thread->process->elsewhere = true; /* its folder has another path for it; its children inherit that */
     snprintf(link, sizeof link, "/proc/%d/exe", tid);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length >= 0)

@@ -6,10 +6,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from crashcheck.runtime.nodes.actions import Action, ActionKind, NodeError
+from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.world import NodeWorld
 from support.node_runs import Worlds, by_default, output
 
 Program = Callable[[str], str]
@@ -76,3 +79,15 @@ def test_children_are_waited_for(worlds: Worlds) -> None:
     results = by_default(worlds(("sh", "-c", "sleep 2 & (echo child; exit 3); echo $?; wait; echo done | cat")))
     assert output(results, 0) == b"child\n3\ndone\n"
     assert results[-1].ended == 0
+
+
+def test_a_node_s_folder_has_the_same_path_in_each_run(worlds: Worlds, tmp_path: Path) -> None:
+    for name in ("one", "another"):
+        words = ("sh", "-c", 'pwd; echo "$0" $WHERE; echo x > "$0/file"', str(tmp_path / name / "n0"))
+        command = NodeCommand(words, variables={"WHERE": str(tmp_path / name / "n0") + ":", "PATH": "/usr/bin:/bin"})
+        world = NodeWorld([command], tmp_path / name)
+        try:
+            assert output(by_default(world), 0) == b"/media\n/media /media:\n"
+            assert (tmp_path / name / "n0" / "file").read_bytes() == b"x\n"
+        finally:
+            world.close()

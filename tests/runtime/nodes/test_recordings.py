@@ -14,7 +14,7 @@ from crashcheck.runtime.trace_format import Kind
 WRITES = """
 import os, sys, time
 name = 'log%d' % len(os.listdir('.'))
-file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+file = os.open('/media/' + name, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 os.write(file, b'first'); os.fsync(file)
 os.pwrite(file, b'second', 5); os.rename(name, name + '.new')
 if os.fork() == 0: os.mkdir('made' + name); os._exit(0)
