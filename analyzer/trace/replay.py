@@ -40,6 +40,9 @@ def replay(trace: Trace, first: Path) -> tuple[dict[str, int], dict[int, FileRep
 
 def by_file(trace: Trace, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Some events, by their file."""
+    if len(rows) == 1:  # of a run over thousands of files most calls write one
+        yield int(trace.events["file"][rows[0]]), rows
+        return
     files = trace.events["file"][rows].astype(np.int64)
     order = np.argsort(files, kind="stable")
     for mine in np.split(rows[order], np.flatnonzero(np.diff(files[order])) + 1) if len(rows) else ():
@@ -48,10 +51,9 @@ def by_file(trace: Trace, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArra
 
 def replay_file(trace: Trace, content: FileReplay, rows: NDArray[np.int64]) -> None:
     """Take the events of one file, in order; writes that follow one another all at once."""
-    kinds = trace.events["kind"][rows]
-    written = np.isin(kinds, WRITES)
+    written = np.isin(trace.events["kind"][rows], WRITES)
     alone = ~written | np.concatenate([[True], ~written[:-1]])
-    for some in np.split(rows, np.flatnonzero(alone)[1:]):
+    for some in np.split(rows, np.flatnonzero(alone)[1:]) if len(rows) > 1 else (rows,):
         event = trace.events[some[0]]
         kind, offset = int(event["kind"]), int(event["offset"])
         if kind == Kind.TRUNCATE:
