@@ -26,10 +26,10 @@ static enum then getres_enter(struct thread *thread)
 
 static enum then gettimeofday_enter(struct thread *thread)
 {
+    clock_read(thread->process->node);
     uint64_t ns = time_of(thread->process->node, CLOCK_REALTIME);
     struct timeval time = {(time_t)(ns / SECOND), (suseconds_t)(ns % SECOND / 1000)};
     struct timezone zone = {0, 0};
-    clock_read(thread->process->node);
     bool done = (!argument(thread, 0) || memory_write(thread, argument(thread, 0), &time, sizeof time)) &&
                 (!argument(thread, 1) || memory_write(thread, argument(thread, 1), &zone, sizeof zone));
     return answer(thread, done ? 0 : -EFAULT);
@@ -37,8 +37,8 @@ static enum then gettimeofday_enter(struct thread *thread)
 
 static enum then time_enter(struct thread *thread)
 {
-    int64_t seconds = (int64_t)(time_of(thread->process->node, CLOCK_REALTIME) / SECOND);
     clock_read(thread->process->node);
+    int64_t seconds = (int64_t)(time_of(thread->process->node, CLOCK_REALTIME) / SECOND);
     if (argument(thread, 0) && !memory_write(thread, argument(thread, 0), &seconds, sizeof seconds))
         return answer(thread, -EFAULT);
     return answer(thread, seconds);

@@ -86,6 +86,7 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
     struct object *object = socket_of(order), *from = object_numbered(order->other);
     node->index = order->node;
     node->read_clock = false;
+    node->clock_reads = 0;
     if (order->value > node->now)
         node->now = order->value;
     switch (order->tag) {

@@ -114,7 +114,7 @@ bool thread_await(struct thread *thread, int *status)
         pid_t tid = waitpid(-1, status, __WALL);
         if (tid < 0 && errno == EINTR && !unrest)
             continue;
-        if (tid < 0)
+        if (tid < 0 || unrest)
             no_rest(thread);
         if (WIFSTOPPED(*status) && *status >> 16 == PTRACE_EVENT_EXEC && tid == thread->process->pid && tid != thread->tid) {
             struct thread *first = thread_of(tid); /* another thread's program is replaced: it is the first now */

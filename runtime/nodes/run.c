@@ -6,6 +6,7 @@
 
 #include "nodes/control.h"
 
+#define TURNS_MOST 1000u /* stops of a thread until others have their turn */
 #define STOPPED_IN_CALL (SIGTRAP | 0x80)
 
 static void go_on(struct thread *thread)
@@ -30,6 +31,7 @@ static void enter(struct thread *thread)
     enum then then = thread->handler ? thread->handler->enter(thread) : NATIVE;
     thread->in_call = then == AFTER || then == HOLD || (then == NATIVE && (thread->changed || thread->recorded));
     thread->holding = then == HOLD;
+    thread->answered = then == ANSWER;
     if (then == HOLD || then == ANSWER) {
         thread->now = thread->called;
         thread->now.orig_rax = UINT64_MAX;
@@ -66,6 +68,7 @@ static bool leave(struct thread *thread)
     thread->changed = true;
     if (!holds) {
         hold_over(thread);
+        thread->answered = true;
         return false;
     }
     thread->seen = thread->process->node->activity;
@@ -140,33 +143,6 @@ static bool stopped(struct thread *thread, int status)
     return true;
 }
 
-static void run_thread(struct thread *thread)
-{
-    int status;
-    struct process *process = thread->process;
-    struct node *node = process->node;
-    thread->state = RUNNING;
-    for (;;) {
-        go_on(thread);
-        if (thread->state == IN_VFORK)
-            return;
-        if (thread->state == ENDING) {
-            first_thread_ended(thread);
-            futexes_look(process);
-            return;
-        }
-        if (!thread_await(thread, &status)) {
-            settle_all(node);
-            return;
-        }
-        if (!stopped(thread, status))
-            return;
-        if (thread->process->ending)
-            continue; /* its own end is yet to come */
-        settle_all(node);
-    }
-}
-
 /* Makes a thread ready for which something may have changed since it began to wait. False: there is none. */
 static bool stir(void)
 {
@@ -191,6 +167,38 @@ static bool stir(void)
             process->signalled = false;
         }
     return false;
+}
+
+static void run_thread(struct thread *thread)
+{
+    int status;
+    struct process *process = thread->process;
+    struct node *node = process->node;
+    thread->state = RUNNING;
+    for (uint32_t turns = 1;; turns++) {
+        if (turns > TURNS_MOST && thread->answered && (may_run() || stir())) {
+            ready(thread); /* it may wait for another one in a loop */
+            return;
+        }
+        thread->answered = false;
+        go_on(thread);
+        if (thread->state == IN_VFORK)
+            return;
+        if (thread->state == ENDING) {
+            first_thread_ended(thread);
+            futexes_look(process);
+            return;
+        }
+        if (!thread_await(thread, &status)) {
+            settle_all(node);
+            return;
+        }
+        if (!stopped(thread, status))
+            return;
+        if (thread->process->ending)
+            continue; /* its own end is yet to come */
+        settle_all(node);
+    }
 }
 
 void run(void)

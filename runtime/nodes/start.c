@@ -52,7 +52,7 @@ static void map_ids(uid_t user, gid_t group)
     write_text("/proc/self/gid_map", text);
 }
 
-/* A text in which one path stands for another wherever it is named. */
+/* A text with one path instead of another wherever that is named. */
 static char *renamed(char *text, const char *path, const char *instead)
 {
     size_t length = strlen(path), before;

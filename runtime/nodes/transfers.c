@@ -38,13 +38,20 @@ static bool all_there(const struct thread *thread, const struct object *object, 
     return (size_t)bytes >= wanted || object->finished || object->reset;
 }
 
+/* Who waits to write to a pipe may find room. */
+static enum then reads(struct thread *thread, bool local, enum then then)
+{
+    if (local)
+        thread->process->node->activity++;
+    return then;
+}
+
 static enum then wait_for_bytes(struct thread *thread, struct object *object, int fd, int flags, size_t wanted, enum then otherwise)
 {
     bool there;
-    if (!object || object->kind == TIMER_FILE)
-        thread->process->node->activity++; /* who writes there may find room */
+    bool local = !object || object->kind == TIMER_FILE;
     if (flags & MSG_DONTWAIT)
-        return otherwise;
+        return reads(thread, local, otherwise);
     if (object && object->kind == STREAM)
         there = stream_readable(object) && (!(flags & MSG_WAITALL) || all_there(thread, object, fd, wanted));
     else if (object && object->kind == DATAGRAM)
@@ -52,7 +59,7 @@ static enum then wait_for_bytes(struct thread *thread, struct object *object, in
     else
         there = local_ready(thread, fd, POLLIN);
     if (there || waits_not(thread, fd))
-        return otherwise;
+        return reads(thread, local, otherwise);
     return hold_until(thread, true, RESTARTED, receive_limit(object), true, -EAGAIN);
 }
 
@@ -218,8 +225,8 @@ static enum then write_local(struct thread *thread, int fd)
 {
     if (descriptor_plain(thread, fd))
         return NATIVE;
-    thread->process->node->activity++;
     if (local_ready(thread, fd, POLLOUT)) {
+        thread->process->node->activity++;
         bool shortens = thread->called.orig_rax == SYS_write && argument(thread, 2) > LOCAL_MOST && !waits_not(thread, fd);
         if (shortens) {
             thread->now.rdx = LOCAL_MOST;

@@ -63,6 +63,7 @@ struct node {
     uint8_t index;
     bool alive;             /* its first process runs */
     bool read_clock;        /* in this step */
+    uint32_t clock_reads;   /* in this step */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
     int outputs[2];         /* its standard output and error */
@@ -117,6 +118,7 @@ struct thread {
     uint64_t remains_at;    /* where the time that is left of a sleep goes when a signal ends it, or 0 */
     bool yields;            /* it waits only for its turn */
     bool holding;           /* it waits as soon as its call returns */
+    bool answered;          /* its call is over: it may stay stopped for any time */
     bool recorded;          /* the return of its call will be recorded */
     struct thread *vfork_parent; /* waits in the kernel until this one executes or ends, or NULL */
     pid_t known_as;         /* in its namespace */
@@ -132,6 +134,7 @@ struct process *process_of(pid_t pid);
 void thread_forget(struct thread *thread);      /* the last one: its process as well */
 void ready(struct thread *thread);              /* continues when those before it wait */
 struct thread *next_ready(void);                /* takes it from the queue; NULL: none */
+bool may_run(void);                             /* whether one is in the queue */
 void name_uncontrolled(struct node *node, const char *what);
 void clock_read(struct node *node);
 uint64_t random_bits(struct node *node);

@@ -91,3 +91,23 @@ def test_a_node_s_folder_has_the_same_path_in_each_run(worlds: Worlds, tmp_path:
             assert (tmp_path / name / "n0" / "file").read_bytes() == b"x\n"
         finally:
             world.close()
+
+
+def test_processes_that_wait_for_each_other_s_pipes_rest(worlds: Worlds) -> None:
+    code = "import multiprocessing as m\nwith m.Pool(2) as pool: print(pool.map(abs, [-1, -2, 3]))"
+    results = by_default(worlds((sys.executable, "-c", code)))
+    assert output(results, 0) == b"[1, 2, 3]\n"
+    assert results[-1].ended == 0
+
+
+@pytest.mark.slow
+def test_a_node_that_computes_for_ever_is_an_error_for_the_user(worlds: Worlds) -> None:
+    world = worlds(("sh", "-c", "while :; do :; done"))
+    with pytest.raises(NodeError, match="node 0 did not come to rest within 10 s") as caught:
+        world.take(Action(ActionKind.START, 0))
+    assert caught.value.slug == "node-unrest"
+
+
+def test_a_loop_that_waits_by_reading_the_clock_ends(worlds: Worlds) -> None:
+    code = "import time; until = time.monotonic() + 60\nwhile time.monotonic() < until: pass\nprint('over')"
+    assert [output(by_default(worlds((sys.executable, "-c", code))), 0) for _ in range(2)] == [b"over\n"] * 2
