@@ -48,7 +48,7 @@ lint: $(READY_DEV) ## ruff, mypy --strict, the words of documents and templates,
 	@flags="$$($(PY) -c 'from crashcheck.runtime.build import FLAGS; print(*FLAGS)')" || exit 1; checked=; \
 	for cc in gcc "$$($(PY) -c 'from crashcheck.analyzer.compile.driver.toolchain import find_compiler as f; print("" if f().zig else f().path)')"; do \
 		[ -n "$$cc" ] && command -v "$$cc" >/dev/null || continue; checked="$$checked $$cc"; \
-		for file in runtime/*/*.c; do \
+		for file in runtime/*/*.c runtime/*/*/*.c; do \
 			for shared in "" -DCC_SHARED; do \
 				"$$cc" $$flags $$shared -Iruntime/include -Wall -Wextra -Werror -fsyntax-only "$$file" || exit 1; \
 			done; \

@@ -1,4 +1,4 @@
-"""The kinds of evidence of a search over crash states: a crash, a crash during recovery, a reopen without a crash.
+"""The kinds of evidence: a crash, a crash during recovery, a reopen without a crash, an order of actions of nodes.
 
 Another search adds its own: a subclass of `Evidence` with a renderer (reports/view/evidence).
 """
@@ -13,6 +13,7 @@ from msgspec import Meta
 from crashcheck.checker.results import HALF_STORE, Count, Evidence, Fate, GraphEdge, GraphNode, Index, Level, Location
 
 Role = Annotated[str, Meta(pattern="^(location|other)?$")]
+PENDING = "pending"  # an action that might have come next; it is last
 REOPENED = "is not needed: the driver is closed and reopened after "
 
 
@@ -84,3 +85,38 @@ class CleanReopen(Evidence):
     @property
     def summary(self) -> str:
         return REOPENED + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    """One action of a run of several nodes, in the order in which they happened."""
+
+    kind: str  # "deliver", "timer", "crash-process" … (runtime/nodes/actions.py), or PENDING
+    node: Index  # on which it acts
+    peer: Index  # the sender of a message, the other end of a link; -1 if there is none
+    what: str  # "`prepare` from n0 to n1 is delivered"
+    data: str  # the first bytes of the message
+    sent: Index  # the row of the action that sent it; -1 if it is no message
+    sender: str  # the call that sent it, where it is known
+    printed: str  # by the node during it
+    ended: str  # "ended with status 1", or ""
+    role: Annotated[str, Meta(pattern="^(first|second)?$")] = ""  # of the pair whose order matters
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOrder(Evidence):
+    """An order of messages, time-outs and failures after which something is wrong."""
+
+    nodes: tuple[str, ...]  # their names
+    rows: tuple[ActionRow, ...]
+    ending: str  # what is wrong: "n2 ends with status 1"
+    when: str  # "9 actions, 1 of them failures"
+    checked: bool = False  # whether a check of the nodes' state shows it
+
+    @property
+    def summary(self) -> str:
+        return f"after {self.when}"
+
+    @property
+    def outcome(self) -> str:
+        return "" if self.checked else self.ending

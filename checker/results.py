@@ -26,6 +26,7 @@ Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|em
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
 CRASH_STATE = "crash state"  # what most searches check
+NODE_RUN = "run"  # of several nodes: what a search over orders of actions checks
 RESTORE = "restore"  # the kind of a fix that puts back what the change under review deleted
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last
 
@@ -69,6 +70,7 @@ class FindingKind(StrEnum):
     UNPERSISTED = "unpersisted"
     RECOVERY_FAILURE = "recovery-failure"
     REOPEN = "reopen"  # no crash is needed: a clean close and reopen changes the output
+    ACTIONS = "actions"  # of several nodes: an order of messages, time-outs and failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,11 @@ class Evidence:
     @property
     def summary(self) -> str:
         """When it fails, as a clause."""
+        return ""
+
+    @property
+    def outcome(self) -> str:
+        """What went wrong, as a clause; empty where it is how the check ended."""
         return ""
 
     @property

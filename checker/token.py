@@ -1,7 +1,8 @@
 """The replay token: what shows a finding again, as a short string that belongs to one recording.
 
 Its tag names what it is of: `crash:` a crash state under a model, `recovery:` the same and a crash of the check that
-recovers from it, `reopen:` a clean reopen after an operation. Tokens of earlier versions begin with `cc1-`.
+recovers from it, `reopen:` a clean reopen after an operation, `order:` an order of actions of nodes. Tokens of earlier
+versions begin with `cc1-`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.states.space import CrashState
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import FAMILIES
+from crashcheck.runtime.nodes.actions import Action, ActionKind
 from crashcheck.runtime.trace_format import INLINE_BYTES, Kind, Recorder
 
 FORMER = "cc1-"  # both `crash:` and `recovery:`
 _TAGS = ("crash", "recovery")  # by the number of levels
 _REOPEN = "reopen"
+_ORDER = "order"
+_KINDS_OF_ACTIONS = tuple(ActionKind)  # in the order in which they came, as _MODELS
+_MOST_ACTIONS = 1_000_000
 DIGEST_BYTES = 8
 _MODELS = tuple(FAMILIES)  # in the order in which they came: a token holds the place
 _FILES = ("ext4", "posix")
@@ -109,6 +114,8 @@ class Token:
         token = parse(text)
         if isinstance(token, ReopenToken):
             raise _malformed(text.strip(), "it reopens without a crash", "crash state")
+        if isinstance(token, OrderToken):
+            raise _malformed(text.strip(), "it is of a run of nodes", "crash state")
         return token
 
     def for_trace(self, trace: Trace) -> CrashState:
@@ -130,13 +137,43 @@ class ReopenToken:
         return _tagged(_REOPEN, body)
 
 
-def parse(text: str) -> Token | ReopenToken:
+@dataclass(frozen=True, slots=True)
+class OrderToken:
+    """The actions of a run of nodes, up to what is wrong. `digest`: of their commands and programs."""
+
+    digest: bytes
+    actions: tuple[Action, ...]
+
+    def __str__(self) -> str:
+        body = bytearray()
+        for action in self.actions:
+            body.append(_KINDS_OF_ACTIONS.index(action.kind))
+            for number in (action.node, action.peer + 1, action.number, action.channel, action.due_ns):
+                _put(body, number)
+        return _tagged(_ORDER, self.digest + zlib.compress(bytes(body), 9))
+
+
+def _order(body: bytes) -> OrderToken:
+    unpacked = zlib.decompressobj()
+    read = _Reader(unpacked.decompress(body[DIGEST_BYTES:], 60 * _MOST_ACTIONS))
+    if unpacked.unconsumed_tail:
+        raise ValueError
+    actions = []
+    while not read.done():
+        kind = _KINDS_OF_ACTIONS[read.take(1)[0]]
+        node, peer, number, channel, due_ns = (read.number() for _ in range(5))
+        actions.append(Action(kind, node, peer - 1, number, channel, due_ns))
+    return OrderToken(body[:DIGEST_BYTES], tuple(actions))
+
+
+def parse(text: str) -> Token | ReopenToken | OrderToken:
     """The token of any kind. Raises CrashcheckError token-malformed where this is none, or not all of one."""
     text = text.strip()
     former = text.startswith(FORMER)
     tag, colon, letters = ("", "", text[len(FORMER) :]) if former else text.partition(":")
-    if not former and (not colon or tag not in (*_TAGS, _REOPEN)):
-        raise _malformed(text, f"it does not begin with {', '.join(f'{each}:' for each in _TAGS)} or {_REOPEN}:")
+    if not former and (not colon or tag not in (*_TAGS, _REOPEN, _ORDER)):
+        tags = ", ".join(f"{each}:" for each in (*_TAGS, _REOPEN))
+        raise _malformed(text, f"it does not begin with {tags} or {_ORDER}:")
     try:
         body = base64.b32decode(letters.upper() + "=" * (-len(letters) % 8))
     except ValueError:  # of which binascii.Error is one; a character that is not ASCII raises another
@@ -144,9 +181,11 @@ def parse(text: str) -> Token | ReopenToken:
     if len(body) < 5 or _checksum(tag, body[:-4]) != body[-4:]:
         raise _malformed(text, "its checksum does not fit: a character is wrong or missing")
     try:
+        if tag == _ORDER:
+            return _order(body[:-4])
         read = _Reader(body[:-4])
         return _reopen(read) if tag == _REOPEN else _crash(read)
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, zlib.error):
         raise _malformed(text, "it was made by another version of crashcheck") from None
 
 

@@ -24,6 +24,7 @@ _HOME = Path(__file__).resolve().parent
 INCLUDE = _HOME / "include"
 SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
 SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its own
+NODES = _HOME / "nodes"  # the controller of nodes: likewise
 GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no part of the recorder
 GUARD_MODELS = INCLUDE / "guard" / "models.def"
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
@@ -63,6 +64,8 @@ class RuntimeLibrary:
     include: Path
     link: Path
     syscalls: Path  # a program that records the system calls of others
+    nodes: Path  # a program that answers the system calls of others
+    attached: Path  # a library for it, which records what these do to files
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,17 @@ def syscalls_sources() -> list[Path]:
     return sorted(SYSCALLS.glob("*.c"))
 
 
+def nodes_sources() -> list[Path]:
+    """Return the C files of the controller of nodes, sorted."""
+    return sorted(NODES.glob("*.c"))
+
+
+def attached_sources() -> list[Path]:
+    """Return C files of the library that records for the controller: the recorder's without those that stop threads."""
+    programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c"}
+    return [*(path for path in syscalls_sources() if path.name not in programs), NODES / "attached" / "attached.c"]
+
+
 def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """Compile the recorder unless the cache has it, and return where it is.
 
@@ -119,6 +133,8 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "include",
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
+        home / "nodes",
+        home / "attached.so",
     )
 
 
@@ -163,7 +179,14 @@ def _fill(home: Path, compile_in: Callable[[Path], None]) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [recipe, *sources, *syscalls_sources(), *sorted(INCLUDE.rglob("*.h"))]:
+    for source in [
+        recipe,
+        *sources,
+        *syscalls_sources(),
+        *nodes_sources(),
+        *attached_sources()[-1:],
+        *sorted(INCLUDE.rglob("*.h")),
+    ]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS, *GUARD_LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -198,7 +221,13 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         unwinder = ["-l:libgcc_s.so.1"] if "ziglang" in command else []
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
-    _run([*command, *SYSCALLS_FLAGS, f"-I{INCLUDE}", "-o", str(work / "syscalls"), *map(str, syscalls_sources())])
+    for program, parts, flags in (
+        ("syscalls", syscalls_sources(), ()),
+        ("nodes", nodes_sources(), ()),
+        ("attached.so", attached_sources(), ("-fPIC", "-fvisibility=hidden", "-shared")),
+    ):
+        made = ["-o", str(work / program), *map(str, parts), "-ldl"]
+        _run([*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", *made])
     _copy_headers(work)
     for target in {names, *shared, *plain}:
         target.unlink()

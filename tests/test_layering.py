@@ -129,6 +129,7 @@ CHECKER_ROOMS = (
     ("oracles", "strategies"),
     ("findings", "exploration", "remote"),
     ("search",),
+    ("nodes",),
     ("fixes", "mutation", "replay"),
     ("baseline",),
     ("policy",),

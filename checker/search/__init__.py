@@ -2,5 +2,5 @@
 
 Returns `SearchResult`s: findings, counts, and why each search ended.
 
-Other rooms import `crash_states`, `loop`, `protocol`, `recovery`, `reopened` and `timeouts`.
+Other rooms import `crash_states`, `loop`, `protocol`, `recovery`, `reopened`, `schedules` and `timeouts`.
 """

@@ -45,6 +45,8 @@ _HELP = {
     "it: check what is read before it is trusted.",
     FindingKind.REOPEN: "Write all that later operations need before the files are closed, and read it when they are "
     "opened.",
+    FindingKind.ACTIONS: "Let a node take messages, time-outs and restarts in each order that the network and clocks "
+    "allow.",
 }
 
 

@@ -101,6 +101,8 @@ def _finding(finding: FindingView) -> list[RenderableType]:
     body += _fix(finding.fix)
     body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
     body.append(Text().append(f"{shown.occasion:<9}", "dim").append(shown.summary))
+    if shown.on_terminal:
+        body += [Text(f"  {row}", no_wrap=True, overflow="ellipsis") for row in shown.rows]
     body += [Text().append("note     ", "dim").append(note) for note in finding.notes]
     return [head, *(_indent(part) for part in body)]
 

@@ -3,5 +3,5 @@
 `run_view.build_view` takes a `RunResult` and hands a `RunView` to the formats; only `sentences` writes prose.
 
 Other rooms import `diagrams`, `excerpts`, `failing_behaviour`, `numbers`, `places`, `run_view`, `sentences`,
-`source_lines` and `text`.
+`source_lines`, `space_time` and `text`.
 """

@@ -40,6 +40,10 @@ _CRASH_STATE = (
     "A crash state is a set of updates that the model lets survive a crash at one point of this recorded run; other "
     "runs are not covered."
 )
+_NODE_RUN = (
+    "A run is one execution of all nodes from their start, with one order of messages, time-outs and failures, within "
+    "the stated bounds."
+)
 
 Status = Literal["clean", "partial", "findings"]
 
@@ -163,12 +167,12 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
         no_verdict=_no_verdict(result),
         covered=sentences.states_covered(result),
         unit=sentences.unit(result),
-        footnote=_CRASH_STATE if sentences.of_crashes(result) else "",
+        footnote=_CRASH_STATE if sentences.of_crashes(result) else _NODE_RUN if sentences.of_nodes(result) else "",
         scope=sentences.scope_sentence(result) if searched else "",
         base=sentences.base(result),
         caveats=caveats,
         counts=_counts(result) if searched else (),
-        trace=_trace(result) if searched else (),
+        trace=_trace(result) if searched and not sentences.of_nodes(result) else (),
         run=_run(result),
         findings=tuple(views[: len(result.findings)]),
         uncertain=tuple(views[len(result.findings) :]),
@@ -208,8 +212,8 @@ def _signatures(states: StateCounts) -> FactView:
 def _counts(result: RunResult) -> tuple[FactView, ...]:
     states = result.states
 
-    def note(words: str) -> str:  # of crash images
-        return words if sentences.of_crashes(result) else ""
+    def note(words: str, of_runs: str = "") -> str:  # of crash images
+        return words if sentences.of_crashes(result) else of_runs if sentences.of_nodes(result) else ""
 
     exact = "" if states.feasible_exact else line(states.feasible_note, 200) or "a bound, not a count"
     known = sentences.covered(result)
@@ -228,8 +232,14 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     )
     return (
         FactView("feasible", human(states.feasible), exact or note("states that the model allows, counted exactly")),
-        FactView("executed", human(states.executed), note("images written and checked")),
-        FactView("pruned", human(states.pruned), note("image identical to one already checked")),
+        FactView(
+            "executed", human(states.executed), note("images written and checked", "runs of different partial orders")
+        ),
+        FactView(
+            "pruned",
+            human(states.pruned),
+            note("image identical to one already checked", "of a partial order already run"),
+        ),
         *explored,
         FactView("covered", share, "executed, pruned, explored or reused, of the feasible ones"),
         *((_signatures(states),) if states.signatures else ()),
@@ -307,7 +317,8 @@ def _firsts(result: RunResult) -> Iterator[str]:
 
 def _finding(number: int, finding: Finding, discovery: Discovery | None, context: Context, options: str) -> FindingView:
     shown = renderer_of(finding.evidence).view(finding, finding.evidence, context)
-    verdict, outcome = finding.evidence.verdict, sentences.outcome(finding.evidence.verdict)
+    verdict = finding.evidence.verdict
+    outcome = line(finding.evidence.outcome, 200) or sentences.outcome(verdict)
     output, left_out = block(verdict.output)
     notes = [line(finding.note)] if finding.note else []
     if finding.suppressed:
@@ -329,7 +340,7 @@ def _finding(number: int, finding: Finding, discovery: Discovery | None, context
         model=line(finding.model, 60),
         message=line(finding.message, 400),
         outcome=outcome,
-        breaks=next((row.strip() for row in output if row.strip()), "") or outcome,
+        breaks=finding.evidence.outcome or next((row.strip() for row in output if row.strip()), outcome),
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or verdict.output_truncated
@@ -338,9 +349,7 @@ def _finding(number: int, finding: Finding, discovery: Discovery | None, context
         if " " in finding.replay.strip()  # commands of an earlier version
         else f"crashcheck replay {options}{shlex.quote(line(finding.replay, 2000))}",
         states=sentences.same_cause(finding),
-        found=f"found after {sentences.plural(discovery.states, 'state')}, {seconds_text(discovery.seconds)}"
-        if discovery is not None
-        else "",
+        found=sentences.found(finding, discovery) if discovery is not None else "",
         notes=(*notes, *shown.notes),
         uncertain=line(finding.uncertain),
         fix=_fix(finding),

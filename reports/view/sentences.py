@@ -11,6 +11,8 @@ from crashcheck.checker import policy
 from crashcheck.checker.results import (
     CRASH_STATE,
     HALF_STORE,
+    NODE_RUN,
+    Discovery,
     Finding,
     FindingKind,
     Note,
@@ -21,8 +23,9 @@ from crashcheck.checker.results import (
     Unexercised,
     Verdict,
 )
+from crashcheck.config.nodes import NO_CRASH_MODEL
 from crashcheck.models import family_of
-from crashcheck.reports.view.numbers import human, percent
+from crashcheck.reports.view.numbers import human, percent, seconds_text
 from crashcheck.reports.view.text import line
 
 KIND_TITLE = {
@@ -31,6 +34,7 @@ KIND_TITLE = {
     FindingKind.UNPERSISTED: "Not durable",
     FindingKind.RECOVERY_FAILURE: "Recovery failure",
     FindingKind.REOPEN: "Clean reopen",
+    FindingKind.ACTIONS: "Order of actions",
 }
 KIND_SENTENCE = {
     FindingKind.ORDERING: "Nothing guarantees that the first store is durable before the second, "
@@ -42,6 +46,7 @@ KIND_SENTENCE = {
     FindingKind.RECOVERY_FAILURE: "The model allows this crash image, and recovery fails on it.",
     FindingKind.REOPEN: "Without any crash, closing the files and opening them again loses or damages what an "
     "operation left.",
+    FindingKind.ACTIONS: "The nodes do not cope with this order of messages, time-outs and failures.",
 }
 _HEADLINE_CHARS = 400
 _EARLIER_MAX = 20
@@ -88,6 +93,8 @@ def granule_name(model: str) -> str:
 
 def model_sentence(model: str) -> str:
     """What a finding's model assumes, in a sentence."""
+    if model == NO_CRASH_MODEL:
+        return "A crash loses nothing that was written."
     if family_of(model).by_sync:
         torn = " A page can be torn into sectors." if granule_word(model) == "sector" else ""
         return "The kernel can write any dirty page to disk at any time; only a sync guarantees it." + torn
@@ -134,6 +141,11 @@ def unit(result: RunResult) -> str:
 def of_crashes(result: RunResult) -> bool:
     """Whether the search checked crash states, each on an image of the files."""
     return result.states.unit == CRASH_STATE
+
+
+def of_nodes(result: RunResult) -> bool:
+    """Whether the search checked runs of several nodes."""
+    return result.states.unit == NODE_RUN
 
 
 def _once(result: RunResult) -> str:
@@ -312,6 +324,10 @@ def is_complete(result: RunResult) -> bool:
 
 def scope_sentence(result: RunResult) -> str:
     """Under which model and strategy the headline holds, and why the search ended."""
+    if of_nodes(result):
+        how = f"Orders of messages, time-outs and failures were run with the strategy {line(result.strategy, 60)}"
+        whole = result.stop_reason is StopReason.EXHAUSTED and is_complete(result)
+        return f"{how}, within the bounds of the configuration." if whole else f"{how}. {stop_sentence(result)}"
     how = (
         f"One recorded run was explored under the model {line(result.model, 60)} "
         f"with the strategy {line(result.strategy, 60)}"
@@ -381,11 +397,20 @@ def not_explored(states: StateCounts) -> str:
     return "; ".join([*shown, f"and {plural(more, 'more reason')}"] if more else shown)
 
 
+def case(finding: Finding) -> str:
+    """What was searched for a finding, as a noun."""
+    return NODE_RUN if finding.kind is FindingKind.ACTIONS else "state"
+
+
+def found(finding: Finding, discovery: Discovery) -> str:
+    """When the search found it."""
+    return f"found after {plural(discovery.states, case(finding))}, {seconds_text(discovery.seconds)}"
+
+
 def same_cause(finding: Finding) -> str:
     """How many failing states share this cause."""
-    if finding.states <= 1:
-        return "1 failing state has this cause"
-    return f"{human(finding.states)} failing states have this cause"
+    amount = plural(max(finding.states, 1), f"failing {case(finding)}")
+    return f"{amount} {'has' if finding.states <= 1 else 'have'} this cause"
 
 
 _WASTE = {

@@ -149,6 +149,18 @@ static enum then open_enter(struct tracee *thread)
     return UPDATE;
 }
 
+/* A folder by the path of an open file in it: ours or, where other things are mounted, the process's. */
+static struct inode *folder_at(const struct tracee *thread, const char *path)
+{
+    char theirs[PATH_ROOM + 64];
+    struct stat state;
+    struct inode *folder = stat(*path ? path : "/", &state) == 0 ? inode_of(&state) : NULL;
+    if (folder || !thread->process->elsewhere)
+        return folder;
+    snprintf(theirs, sizeof theirs, "/proc/%d/root%s", thread->tid, path);
+    return stat(theirs, &state) == 0 ? inode_of(&state) : NULL;
+}
+
 static void created(struct tracee *thread, const struct stat *state)
 {
     char link[64], path[PATH_ROOM];
@@ -159,9 +171,8 @@ static void created(struct tracee *thread, const struct stat *state)
         return;
     path[length] = '\0';
     const char *name = slash + 1;
-    struct stat above;
     *slash = '\0';
-    struct inode *folder = stat(*path ? path : "/", &above) == 0 ? inode_of(&above) : NULL;
+    struct inode *folder = folder_at(thread, path);
     if (!folder || strlen(name) > NAME_MAX)
         return;
     if ((thread->call.flags & O_TMPFILE) == O_TMPFILE) {

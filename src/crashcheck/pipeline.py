@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +40,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
 from crashcheck.stages.failing_states import LastFailures, failing_states, read_failing, write_failing
+from crashcheck.stages.nodes import search_nodes
 from crashcheck.stages.phases import OnProgress, TimedPhases, left_of
 from crashcheck.stages.recording import (
     OnPhase,
@@ -97,6 +98,10 @@ def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
     timed = TimedPhases(options.on_progress)
     options = replace(options, on_progress=timed.at)
     with built(config, options.on_phase) as run_folder:
+        if config.nodes is not None:
+            result = search_nodes(config, run_folder.path, options.workers, options.on_progress)
+            result = replace(result, seconds=time.monotonic() - started - run_folder.waited_s)
+            return Ran(config, _judged(config, result, (), options, timed), run_folder.path)
         recording = _recording(config, run_folder.path, options)
         began = time.monotonic()  # the budget's seconds
         trace = _read(config, recording, run_folder, options.on_phase)
@@ -107,10 +112,16 @@ def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
         result, sources = _searched(left_of(config, began), recording, trace, options, exchanged)
         seconds = time.monotonic() - started - run_folder.waited_s
         result = replace(result, seconds=seconds, trace=replace(result.trace, path=str(recording.trace)))
-        policy = rules_of(config, sources, result)
-        result = judge(result, policy.suppressions, options.baseline)
-        result = replace(result, warnings=(*result.warnings, *policy.warnings), phases=timed.phases())
-        return keep_fixes(Ran(config, result, run_folder.path))
+        return keep_fixes(Ran(config, _judged(config, result, sources, options, timed), run_folder.path))
+
+
+def _judged(
+    config: Config, result: RunResult, sources: Iterable[str], options: RunOptions, timed: TimedPhases
+) -> RunResult:
+    """A result with each finding marked as the baseline and suppressions have it, and with its phases."""
+    policy = rules_of(config, sources, result)
+    result = judge(result, policy.suppressions, options.baseline)
+    return replace(result, warnings=(*result.warnings, *policy.warnings), phases=timed.phases())
 
 
 def _recording(config: Config, folder: Path, options: RunOptions) -> Recording:

@@ -180,7 +180,7 @@ def test_a_wrong_type_names_the_key_the_value_and_what_is_expected(text: str, me
         (
             LEAST + "[[suppress]]\nid = 'a'\nreason = 'old'\nkinds = ['*', 'odering']",
             "[[suppress]] kinds is 'odering'; it must be 'ordering', 'atomicity', 'unpersisted', 'recovery-failure', "
-            "'reopen' or '*'.",
+            "'reopen', 'actions' or '*'.",
             "Did you mean 'ordering'?",
         ),
         (LEAST + "[model]\ntear = true", "[model] tear is True; it must be 'none', 512 or 4096.", ""),

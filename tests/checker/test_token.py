@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.token import DIGEST_BYTES, Level, ReopenToken, Token, digest, parse
+from crashcheck.checker.token import DIGEST_BYTES, Level, OrderToken, ReopenToken, Token, digest, parse
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.nodes.actions import Action, ActionKind
 from support.tracing import TraceBuilder
 
 states = st.builds(
@@ -50,6 +51,25 @@ def test_a_reopen_token_holds_its_operation_and_is_no_crash_state(of: bytes, ord
         Token.parse(str(token))
 
 
+actions = st.builds(
+    Action,
+    st.sampled_from(ActionKind),
+    st.integers(0, 1 << 20),
+    st.integers(-1, 1 << 20),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 20),
+    st.integers(0, (1 << 63) - 1),
+)
+
+
+@given(st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES), st.lists(actions, max_size=50))
+def test_an_order_token_holds_its_actions_and_is_no_crash_state(of: bytes, order: list[Action]) -> None:
+    token = OrderToken(of, tuple(order))
+    assert parse(str(token)) == token
+    with pytest.raises(CrashcheckError, match="is not a replay token of a crash state: it is of a run of nodes"):
+        Token.parse(str(token))
+
+
 def test_tokens_of_earlier_versions_name_the_same_states() -> None:
     """They were written by the last crashcheck that had one kind of token."""
     states = (CrashState(7, True, (1, 2, 9)), CrashState(1, False, ()))
@@ -58,7 +78,7 @@ def test_tokens_of_earlier_versions_name_the_same_states() -> None:
     assert parse(both) == Token("px86", Options(), levels)
 
 
-@given(tokens, st.sampled_from(["crash", "recovery", "reopen", "cc1"]))
+@given(tokens, st.sampled_from(["crash", "recovery", "reopen", "order", "cc1"]))
 def test_a_token_with_the_tag_of_another_kind_is_refused(token: Token, tag: str) -> None:
     own, letters = str(token).split(":")
     if tag != own:

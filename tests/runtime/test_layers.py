@@ -1,4 +1,4 @@
-"""The C files are layers: what one calls or reads of another is in a lower one, in each of the three programs."""
+"""The C files are layers: what one calls or reads of another is in a lower one, in each of the programs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ PROGRAMS = {
     "the recorder": (build.c_sources, ["-DCC_SHARED"], "recorder/base.h"),
     "the guard": (build.guard_sources, [], "guard/base.h"),
     "the recorder of system calls": (build.syscalls_sources, [], "syscalls/recorder.h"),
+    "the controller of nodes": (build.nodes_sources, [], "nodes/control.h"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from crashcheck.checker.results import Evidence
-from crashcheck.reports.view.evidence import clean_reopen, crash_schedule
+from crashcheck.reports.view.evidence import action_order, clean_reopen, crash_schedule
 from crashcheck.reports.view.evidence.values import Renderer
 
 _RENDERERS: dict[type[Evidence], Renderer[Any]] = {}
@@ -29,4 +29,4 @@ def kind_named(name: str) -> type[Evidence] | None:
     return next((one.kind for one in _RENDERERS.values() if one.name == name), None)
 
 
-register(crash_schedule.CRASH, crash_schedule.RECOVERY, clean_reopen.RENDERER)
+register(crash_schedule.CRASH, crash_schedule.RECOVERY, clean_reopen.RENDERER, action_order.RENDERER)

@@ -44,6 +44,7 @@ class EvidenceView:
     story: tuple[str, ...]  # in the order in which it happens
     notes: tuple[str, ...] = ()
     rows: tuple[str, ...]  # the steps as lines of text in columns
+    on_terminal: bool = False  # whether a terminal shows the rows
     flow: tuple[FlowStep, ...] = ()
     template: str = "evidence.html.j2"  # defines the macros `steps` and `more`
 

@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     import webbrowser
 
-    report = newest_report(load(args.config).path)
+    report = newest_report(load(args.config, nodes=True).path)
     # A text browser would take over the terminal: without a desktop, the path is what helps.
     if args.print or not _has_desktop() or not webbrowser.open(report.as_uri()):
         print(report)

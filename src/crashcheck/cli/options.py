@@ -30,9 +30,12 @@ def add_tear(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_of(args: argparse.Namespace) -> Config:
-    """The configuration that --config names, with the options instead of what it has. Raises CrashcheckError."""
-    return configured(args, load(args.config))
+def config_of(args: argparse.Namespace, *, nodes: bool = False) -> Config:
+    """The configuration that --config names, with the options instead of what it has. `nodes`: it may describe nodes.
+
+    Raises CrashcheckError.
+    """
+    return configured(args, load(args.config, nodes=nodes))
 
 
 def configured(args: argparse.Namespace, config: Config) -> Config:

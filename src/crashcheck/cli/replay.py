@@ -17,7 +17,7 @@ from crashcheck.runtime.sparse import let_enter
 
 if TYPE_CHECKING:
     from crashcheck.checker.replay import Replayed
-    from crashcheck.checker.token import ReopenToken, Token
+    from crashcheck.checker.token import OrderToken, ReopenToken, Token
     from crashcheck.config import Config
     from crashcheck.stages.recording import RecordedRun
 
@@ -43,13 +43,18 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from crashcheck.checker.execution.check_script import files_beside
-    from crashcheck.checker.token import ReopenToken, parse
+    from crashcheck.checker.token import OrderToken, ReopenToken, parse
 
-    config, keep = load(args.config), args.keep
+    config, keep = load(args.config, nodes=True), args.keep
     for path in () if keep is None else (keep, *files_beside(keep).values()):
         if path.exists():
             raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
     token = None if args.image is not None else parse(args.token)
+    if config.nodes is not None and not isinstance(token, OrderToken):
+        message = "the token is of one program, and the configuration describes nodes ([[node]])"
+        raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
+    if isinstance(token, OrderToken):
+        return _order(config, token, keep)
     if isinstance(token, ReopenToken) and keep is not None:
         raise CrashcheckError("token-no-state", "a clean reopen leaves no crash image", "Omit --keep.")
     with tempfile.TemporaryDirectory(
@@ -63,6 +68,20 @@ def main(args: argparse.Namespace) -> int:
         if keep is not None:
             image.rename(keep)
     return code
+
+
+def _order(config: Config, token: OrderToken, keep: Path | None) -> int:
+    """Make a run of nodes once more, and print its actions."""
+    from crashcheck.reports.view.text import line
+    from crashcheck.stages.nodes import happened, replay_order
+
+    if keep is not None:
+        raise CrashcheckError("token-no-state", "a run of nodes leaves no crash image", "Omit --keep.")
+    with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
+        run, describer = replay_order(config, token, Path(folder))
+    for text in happened(run, describer):
+        print(line(text, 1000) if not text.startswith(" ") else f"{text[:6]}{line(text[6:], 1000)}")
+    return EXIT_CLEAN if run.failure is None else EXIT_FINDINGS
 
 
 def _on_image(config: Config, archive: Path, image: Path, keep: Path | None) -> int:

@@ -195,6 +195,15 @@ def _check_options(args: argparse.Namespace) -> None:
         raise CrashcheckError("bad-option", "a shard cannot be resumed.", "Leave out --resume.")
 
 
+def _check_options_of_nodes(args: argparse.Namespace) -> None:
+    """Of the options those that work on crash states have no meaning for runs of nodes."""
+    names = ("shard", "shards", "executor", "resume", "diff", "base", "keep_for_base", "failing", "images")
+    given = [name for name in names if getattr(args, name)] + ["depth"] * (args.depth > 1)
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise CrashcheckError("bad-option", f"{option} does not work on nodes ([[node]]) yet.", "Leave it out.")
+
+
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck import pipeline
     from crashcheck.change.base import BaseVersion
@@ -206,9 +215,11 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
 
     wanted = [parse_format(text) for text in args.format or ("terminal",)]
     jobs = jobs_of(args)
-    config = config_of(args)
+    config = config_of(args, nodes=True)
     on_config(config)
     _check_options(args)
+    if config.nodes is not None:
+        _check_options_of_nodes(args)
     since = args.diff if args.base is None else args.base
     change = git_diff(config.folder, since) if since is not None else None
     console = progress_console()

@@ -19,6 +19,7 @@ from msgspec import Meta
 from crashcheck.command import Command, descriptor
 from crashcheck.config import server
 from crashcheck.config.faults import Fault
+from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig, read_nodes
 from crashcheck.config.values import (
     MOST_SECONDS,
     Count,
@@ -47,7 +48,7 @@ FILE_NAME = "crashcheck.toml"
 MODELS = tuple(FAMILIES)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")
 FAIL_ON = ("none", "note", "warning", "error")
-FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "*")
+FINDING_KINDS = ("ordering", "atomicity", "unpersisted", "recovery-failure", "reopen", "actions", "*")
 DEFAULT_SECONDS = 300.0
 MOST_FAULTS = 60
 _NO_CHECK = Command("true", ("true",))  # of an oracle that judges the files itself
@@ -195,13 +196,14 @@ class Config:
     report: ReportConfig
     suppress: tuple[SuppressConfig, ...] = ()
     faults: tuple[Fault, ...] = ()  # [[faults]]: calls of the workload that fail
+    nodes: NodesConfig | None = None  # [[node]]: then there is no workload, pool or check of files
 
 
-def load(path: Path | str) -> Config:
-    """Read and check `path`, a crashcheck.toml or a folder that holds one.
+def load(path: Path | str, *, nodes: bool = False) -> Config:
+    """Read and check `path`, a crashcheck.toml or a folder that holds one. `nodes`: it may describe nodes.
 
     Raises CrashcheckError: config-missing, config-syntax, config-unknown-key, config-required, config-type,
-    config-value, config-placeholder.
+    config-value, config-placeholder, config-nodes.
     """
     file = Path(path)
     try:
@@ -218,7 +220,11 @@ def load(path: Path | str) -> Config:
     except UnicodeDecodeError as error:
         message = f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
         raise CrashcheckError("config-syntax", message) from None
-    return parse(text, file)
+    config = parse(text, file)
+    if config.nodes is not None and not nodes:
+        message = f"{file} describes nodes ([[node]]), and this command works on the files of one program."
+        raise CrashcheckError("config-nodes", message, "`crashcheck run` and `crashcheck replay` work on nodes.")
+    return config
 
 
 def parse(text: str, path: Path) -> Config:
@@ -234,7 +240,13 @@ def parse(text: str, path: Path) -> Config:
     except ValueError as error:  # of a number: tomllib leaves the limit on its digits to Python
         raise CrashcheckError("config-syntax", f"{path} cannot be read: {error}.") from None
     without_null(path, document)
-    known_only(path, "", document, [each.name for each in fields(Config) if each.name not in ("path", "folder")])
+    sections = [each.name for each in fields(Config) if each.name not in ("path", "folder", "nodes")]
+    known_only(path, "", document, [*sections, "node", "bounds", "time"])
+    if tables := _tables(path, "node", NodeConfig, document):
+        return _of_nodes(path, document, read_nodes(path, document, tables, parse_duration))
+    for name in ("bounds", "time"):
+        if name in document:
+            raise CrashcheckError("config-nodes", f"{path}: [{name}] is of runs of nodes, and there is no [[node]].")
 
     def section(name: str, kind: type[T], also: tuple[str, ...] = ()) -> Table[T]:
         return Table.of(path, name, document.get(name, {}), kind, also)
@@ -276,6 +288,31 @@ def parse(text: str, path: Path) -> Config:
         raise CrashcheckError("config-value", message, 'Add to [workload]:\n    recorder = "syscalls"')
     _check_operations(config)
     return config
+
+
+def _of_nodes(path: Path, document: Mapping[str, object], nodes: NodesConfig) -> Config:
+    """A configuration of nodes; what is of one program only means nothing in it."""
+
+    def section(name: str, kind: type[T]) -> Table[T]:
+        return Table.of(path, name, document.get(name, {}), kind)
+
+    build, budget = section("build", BuildConfig), section("budget", BudgetConfig)
+    return Config(
+        path=path.absolute(),
+        folder=path.absolute().parent,
+        build=build.read(command=build.command("command", ())),
+        setup=SetupConfig(),
+        workload=WorkloadConfig(_NO_CHECK),
+        pool=PoolConfig(()),
+        check=CheckConfig(_NO_CHECK),
+        model=ModelConfig(name=NO_CRASH_MODEL),
+        strategy=StrategyConfig(name=nodes.strategy.name),
+        budget=budget.read(**budget.values or {"seconds": DEFAULT_SECONDS}),
+        record=RecordConfig(),
+        report=section("report", ReportConfig).read(),
+        suppress=tuple(map(_suppression, _tables(path, "suppress", SuppressConfig, document))),
+        nodes=nodes,
+    )
 
 
 def _workload(section: Table[WorkloadConfig]) -> WorkloadConfig:
@@ -365,6 +402,14 @@ def override(
         read = Table(Path("command line"), "", given, type(section), options).read()
         return replace(section, **{key: getattr(read, key) for key in given})  # type: ignore[type-var]  # dataclasses
 
+    if config.nodes is not None:
+        given = {"--model": model, "--tear": tear, "--explore": explore, "--notes": notes or None, "--fixes": fixes}
+        for option, value in given.items():
+            if value is not None:
+                raise CrashcheckError("bad-option", f"{option} has no meaning for nodes ([[node]]).", "Leave it out.")
+        plan = changed(config.nodes.strategy, "--strategy", name=strategy, deviations=deviations)
+        config = replace(config, nodes=replace(config.nodes, strategy=plan))
+        strategy = deviations = None
     tears: dict[object, object] = {"none": 0, "512": 512, "4096": 4096}
     return replace(
         config,

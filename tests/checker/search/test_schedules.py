@@ -14,11 +14,13 @@ from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
-from crashcheck.checker.search.schedules import Diverged, Execution, Path, Prefix, Schedules
+from crashcheck.checker.search.schedules import Diverged, EveryOrder, Execution, Path, Schedules
 
 Operation = tuple[str, str, int]  # "add" a number to a variable, "set" it, or "wait" until it has that value
 Threads = Sequence[Sequence[Operation]]
 Memory = dict[str, int]
+Prefix = tuple[int, ...]
+Shown = tuple[Memory, list[int]]
 
 
 def enabled(threads: Threads, done: Sequence[int], memory: Memory) -> list[int]:
@@ -39,7 +41,7 @@ def step(threads: Threads, done: list[int], memory: Memory, number: int) -> None
         memory[name] = value + (memory.get(name, 0) if what == "add" else 0)
 
 
-def run(threads: Threads, path: Path) -> Execution[tuple[Memory, list[int]]]:
+def run(threads: Threads, path: Path[int]) -> Execution[int, Shown]:
     done, memory, order = [0] * len(threads), Memory(), list[int]()
     while may := enabled(threads, done, memory):
         order.append(path.next(may))
@@ -64,16 +66,16 @@ def by_brute_force(threads: Threads) -> Iterator[tuple[Memory, tuple[int, ...]]]
 
 def searched(
     threads: Threads, ahead: int = 0, states: int | None = None
-) -> tuple[StopReason, list[tuple[int, ...]], Schedules[tuple[Memory, list[int]]]]:
+) -> tuple[StopReason, list[tuple[int, ...]], Schedules[Prefix, int, Shown]]:
     """How a search ends, the orders that it runs, in its order, and the search."""
     orders: list[tuple[int, ...]] = []
 
-    def begin(path: Path) -> Awaited[Execution[tuple[Memory, list[int]]]]:
-        return lambda left_s: run(threads, path)
+    def begin(prefix: Prefix) -> Awaited[Execution[int, Shown]]:
+        return lambda left_s: run(threads, Path(prefix))
 
-    schedules = Schedules(begin, lambda execution: None)
+    schedules: Schedules[Prefix, int, Shown] = Schedules(EveryOrder(), begin, lambda execution: None)
 
-    def take(candidate: Candidate[Prefix], execution: Execution[tuple[Memory, list[int]]]) -> None:
+    def take(candidate: Candidate[Prefix], execution: Execution[int, Shown]) -> None:
         orders.append(tuple(execution.shows[1]))
         schedules.taken(candidate, execution)
 
@@ -120,9 +122,9 @@ def test_what_is_run_does_not_depend_on_how_many_are_under_way(states: int | Non
 
 
 def test_a_path_follows_its_prefix_and_then_takes_the_first() -> None:
-    path = Path((1, 2))
+    path = Path("bc")
     assert [path.next("ab"), path.next("abc"), path.next("ab"), path.next("a")] == ["b", "c", "a", "a"]
-    assert list(path.branches()) == [(1, 2, 1)]
+    assert list(path.branches()) == [("b", "c", "b")]
 
 
 @pytest.mark.parametrize("changed", [lambda: "a", lambda: "ab"], ids=["fewer are possible", "it ends early"])
@@ -130,19 +132,20 @@ def test_an_execution_that_does_not_follow_its_prefix_is_no_result(changed: Call
     """One that depends on more than its choices: the first run comes to three, later ones see something else."""
     runs = 0
 
-    def begin(path: Path) -> Awaited[Execution[None]]:
+    def begin(prefix: tuple[str, ...]) -> Awaited[Execution[str, None]]:
         nonlocal runs
         runs += 1
+        path = Path(prefix)
         possible = "abc" if runs == 1 else changed()
         for _ in range(2 if len(possible) != 2 else 0):
             path.next(possible)
         return lambda left_s: Execution(path, b"", None)
 
-    schedules: Schedules[None] = Schedules(begin, lambda execution: None)
+    schedules: Schedules[tuple[str, ...], str, None] = Schedules(EveryOrder(), begin, lambda execution: None)
     with pytest.raises(Diverged):
         Loop(schedules, Meter(Budget())).run(schedules.taken)
 
 
 def test_nothing_can_be_chosen_where_nothing_is_enabled() -> None:
     with pytest.raises(ValueError, match="nothing is enabled"):
-        Path().next(())
+        Path[str]().next(())

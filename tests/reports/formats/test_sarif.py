@@ -77,6 +77,7 @@ def test_a_rule_describes_what_to_do() -> None:
         "crash-unpersisted",
         "crash-recovery-failure",
         "crash-reopen",
+        "crash-actions",
     ]
     for rule in rules:
         assert rule["help"]["text"]

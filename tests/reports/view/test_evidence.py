@@ -214,17 +214,18 @@ def test_secrets_in_it_are_masked() -> None:
 
 
 def test_a_search_of_something_else_counts_and_names_it_in_every_report() -> None:
-    runs = replace(RESULT, findings=(), states=replace(ALL, unit="run"))
-    view = build_view(runs)
-    assert view.headline == "No findings; all 412 feasible runs checked"
+    mutants = replace(RESULT, findings=(), states=replace(ALL, unit="mutant"))
+    view = build_view(mutants)
+    assert view.headline == "No findings; all 412 feasible mutants checked"
     assert view.scope == "One recorded run was explored under the model px86 with the strategy exhaustive."
-    assert verdict(runs, view, "0123456789", False, False)[1].startswith("Passes: no run fails; 0123456, 412 of 412")
+    passes = verdict(mutants, view, "0123456789", False, False)[1]
+    assert passes.startswith("Passes: no mutant fails; 0123456, 412 of 412")
     shown = [terminal.render(view), html.render(view), markdown.render(view), junit.render(view)]
-    shown.append(sarif.render(runs, view, itself))
+    shown.append(sarif.render(mutants, view, itself))
     assert [text for text in shown if "crash state" in text.lower()] == []
-    assert 'name="runs"' in junit.render(view)
-    assert json.loads(json_report.render(runs))["run"]["states"]["unit"] == "run"
-    assert json_report.load(json_report.render(runs)) == runs
+    assert 'name="mutants"' in junit.render(view)
+    assert json.loads(json_report.render(mutants))["run"]["states"]["unit"] == "mutant"
+    assert json_report.load(json_report.render(mutants)) == mutants
     assert "unit" not in json.loads(json_report.render(RESULT))["run"]["states"]
 
 

@@ -1,0 +1,65 @@
+"""Consistent cuts of a run: the states of all nodes that other orders of the same partial order pass through.
+
+A strategy that runs one order of each partial order does not visit them, but they are states of the system all the same
+(MODIST 3.5). A cut is a set of actions that holds, with an action, all that precede it; the state of a node in it is
+the one after its own last action in the set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from crashcheck.checker.nodes.dependence import HappensBefore
+from crashcheck.runtime.nodes.actions import Action, ActionKind
+
+Versions = tuple[int, ...]  # for each node, how many of the run's actions on it are in the cut
+
+_ON_LINKS = (ActionKind.LOSE, ActionKind.CUT, ActionKind.HEAL)
+_ON_BOTH = (ActionKind.CONNECT, ActionKind.RESET)
+
+
+def nodes_of(action: Action) -> tuple[int, ...]:
+    """The nodes that an action runs or ends."""
+    if action.kind in _ON_LINKS:
+        return ()
+    return (action.node, action.peer) if action.kind in _ON_BOTH else (action.node,)
+
+
+class Cuts:
+    """The consistent cuts of a run of these actions, the smallest first, without those that the run passes through."""
+
+    def __init__(self, actions: Sequence[Action], order: HappensBefore, nodes: int) -> None:
+        self._actions = actions
+        self._order = order
+        self._own = [
+            sum(1 << at for at, action in enumerate(actions) if node in nodes_of(action)) for node in range(nodes)
+        ]
+
+    def __len__(self) -> int:
+        """How many actions the run has."""
+        return len(self._actions)
+
+    def versions(self, cut: int) -> Versions:
+        return tuple((own & cut).bit_count() for own in self._own)
+
+    def actions(self, cut: int) -> list[Action]:
+        """The actions of a cut, in the order of the run."""
+        return [action for at, action in enumerate(self._actions) if cut >> at & 1]
+
+    def __iter__(self) -> Iterator[int]:
+        """Each cut, as the bits of the places of its actions; of cuts with equal versions the first."""
+        every = range(len(self._actions))
+        seen = {self.versions((1 << at) - 1) for at in (*every, len(self._actions))}
+        reached = {0}
+        waiting = deque(reached)
+        while waiting:
+            cut = waiting.popleft()
+            if (versions := self.versions(cut)) not in seen:
+                seen.add(versions)
+                yield cut
+            for at in every:
+                larger = cut | 1 << at
+                if larger not in reached and not self._order.before(at) & ~cut:
+                    reached.add(larger)
+                    waiting.append(larger)

@@ -1,0 +1,231 @@
+"""Depth first over partial orders: of all orders of independent actions one is run (DPOR).
+
+Flanagan and Godefroid 2005, with sleep sets (Godefroid 1996): a run is examined for pairs of dependent actions that
+could have been in the other order; where the earlier one was chosen, what leads to that order is planned.
+Of those that would lead there, one is planned (source sets: Abdulla et al. 2014). What an earlier sibling has begun
+with is asleep until something dependent on it happens: a run in which all that may come is asleep is cut.
+
+Invariants that the code below keeps:
+
+1. Siblings have an order, that in which they begin; an action is asleep only below later siblings. So no two complete
+   runs are one partial order, however many runs are under way at once.
+2. A state stays as long as something is planned or under way below it: whatever a run shows is planned at once.
+3. At most one run is under way from each state, because what its siblings read and write has to be known.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from random import Random
+from typing import NamedTuple
+
+from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint
+from crashcheck.checker.nodes.runs import Branch, Ending, Needs, NodeRun
+from crashcheck.checker.search.schedules import ROUND, Execution
+from crashcheck.runtime.nodes.actions import Action
+
+
+class _State:
+    """Where a choice was made, as far as the search below it needs it."""
+
+    def __init__(
+        self,
+        number: int,
+        above: tuple[_State, Action] | None,
+        enabled: Sequence[Action],
+        asleep: Mapping[Action, Footprint],
+        deviations: int,
+    ) -> None:
+        # constant
+        self.number = number
+        self.above = above  # the state before, and what was chosen there
+        self.enabled = enabled
+        self.asleep = asleep  # when it was reached
+        self.deviations = deviations  # branches taken on the way to it
+        # changing
+        self.begun: dict[Action, Footprint | None] = {}  # in the order in which runs began; None: under way
+        self.last: set[Action] = set()  # those that ended a run, although more was possible
+        self.planned: list[Action] = []
+
+    def __lt__(self, other: _State) -> bool:
+        return self.number < other.number
+
+    @property
+    def idle(self) -> bool:
+        return None not in self.begun.values()
+
+    def sleeping(self, before: Action | None = None) -> dict[Action, Footprint]:
+        """What is asleep in a run that begins here now, or that began with `before`.
+
+        Nothing follows what ended a run: so the orders in which it comes later are others.
+        """
+        earlier = takewhile(lambda one: one[0] != before, self.begun.items())
+        return {**self.asleep, **{one: shown for one, shown in earlier if shown is not None and one not in self.last}}
+
+    def path(self) -> list[_State]:
+        """The states from the start to this one."""
+        states = [self]
+        while states[-1].above is not None:
+            states.append(states[-1].above[0])
+        return states[::-1]
+
+    def prefix(self) -> tuple[Action, ...]:
+        return tuple(state.above[1] for state in self.path() if state.above is not None)
+
+
+class Bound(NamedTuple):
+    """What a search over partial orders may take; None: no bound."""
+
+    deviations: int | None = None  # branches on the way of a run
+    branches: int | None = None  # in all
+
+
+UNBOUNDED = Bound()
+
+
+class Dpor:
+    """All partial orders, within a bound (schedules.Frontier).
+
+    `seed`: what is not decided is picked at random, and what is planned is begun in a random order; without one, the
+    first that may come, and the newest.
+    """
+
+    def __init__(self, bound: Bound = UNBOUNDED, seed: str = "") -> None:
+        # constant
+        self._bound = bound
+        self._seed = seed
+        self._random = Random(seed)
+        # changing
+        self._excluded = 0  # branches, by the bound
+        self._begun = False
+        self._branches = 0
+        self._made = 0
+        self._open: list[_State] = []  # with something planned, and nothing under way; by number
+        self._under_way: dict[tuple[Action, ...], _State] = {}
+
+    @property
+    def left_out(self) -> str:
+        """Why there may be orders that it does not make, once it has ended; empty if it makes all."""
+        return f"a bound excludes {self._excluded} branches" if self._excluded else ""
+
+    def round(self) -> Sequence[Branch]:
+        if not self._begun:
+            self._begun = True
+            return [Branch(seed=self._seed and f"{self._seed}/0")]
+        return [self._begin() for _ in range(min(ROUND, len(self._open), self._branches_left()))]
+
+    def _branches_left(self) -> int:
+        if self._bound.branches is None:
+            return ROUND
+        left = self._bound.branches - self._branches
+        if left <= 0:
+            self._excluded += sum(len(state.planned) for state in self._open)
+            self._open.clear()
+        return max(left, 0)
+
+    def _begin(self) -> Branch:
+        state = self._open.pop(self._random.randrange(len(self._open)) if self._seed else -1)
+        action = state.planned.pop(0)
+        asleep = tuple(state.sleeping().items())
+        state.begun[action] = None
+        self._branches += 1
+        prefix = (*state.prefix(), action)
+        self._under_way[prefix] = state
+        return Branch(prefix, asleep, self._seed and f"{self._seed}/{self._branches}")
+
+    def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
+        run = execution.shows
+        states = self._states_of(choice, run)
+        new = len(choice.prefix) - 1  # the first choice that the run it parts from does not have
+        order, needs = HappensBefore(), Needs(run)
+        excluded: set[Action] = set()  # what only a bound excludes
+        for at, (offered, enabled) in enumerate(zip(run.offered, run.enabled, strict=True)):
+            needs.reach(at, offered)
+            before, excluded = excluded, set(offered) - set(enabled)
+            if at > new:
+                for action in sorted(excluded - before):
+                    self._race_for_bound(states, run, order, action, at, needs.of(action))
+            if at == len(run.chosen):
+                break
+            action = run.chosen[at]
+            races = order.add(run.footprints[at], needs.of(action))
+            if at < new:
+                continue
+            for earlier in races:
+                first = order.initials(earlier, at, order.before(at))
+                self._plan(states[earlier], [run.chosen[number] for number in first])
+            for other in enabled:
+                if other != action and other not in run.offered[at + 1]:
+                    self._plan(states[at], [other])
+        for at, state in enumerate(states):
+            self._race_with_sleepers(state, run, order, at, new)
+        if run.ending is Ending.ENDED and run.chosen:
+            states[-1].last.add(run.chosen[-1])
+            for other in run.enabled[-1]:
+                if other in states[-1].enabled:
+                    self._plan(states[-1], [other])
+
+    def _states_of(self, choice: Branch, run: NodeRun) -> list[_State]:
+        """The states in which a run's choices were made; those after its prefix are new."""
+        states: list[_State] = []
+        deviations = 0
+        if choice.prefix:
+            state = self._under_way.pop(choice.prefix)
+            state.begun[choice.prefix[-1]] = run.footprints[len(choice.prefix) - 1]
+            if state.planned:
+                insort(self._open, state)
+            states, deviations = state.path(), state.deviations + 1
+        for at in range(len(states), len(run.chosen)):
+            above = (states[-1], run.chosen[at - 1]) if states else None
+            asleep = run.path.sleeps[at - len(choice.prefix)]
+            states.append(_State(self._made, above, run.enabled[at], asleep, deviations))
+            states[-1].begun[run.chosen[at]] = run.footprints[at]
+            self._made += 1
+        return states
+
+    def _race_with_sleepers(self, state: _State, run: NodeRun, order: HappensBefore, at: int, new: int) -> None:
+        """Plan what wakes the same sleepers as the choice of this state does, without this choice.
+
+        What woke up may do something else now: its order with later actions does not show that it matters.
+        """
+        chosen = run.chosen[at]
+        woken = [one for one in state.sleeping(chosen).values() if one.depends_on(run.footprints[at])]
+        for later in range(max(at + 1, new), len(run.chosen)) if woken else ():
+            if not order.precedes(at, later) and any(one.depends_on(run.footprints[later]) for one in woken):
+                first = order.initials(at, later, order.before(later))
+                self._plan(state, [run.chosen[number] for number in first])
+
+    def _race_for_bound(
+        self,
+        states: Sequence[_State],
+        run: NodeRun,
+        order: HappensBefore,
+        action: Action,
+        at: int,
+        needs: frozenset[int],
+    ) -> None:
+        """Plan to let a failure happen instead of those that have used up its bound before it could."""
+        direct = order.direct(footprint(action), needs)
+        for earlier in direct:
+            if BOUND_OF.get(run.chosen[earlier].kind) == BOUND_OF[action.kind]:
+                first = order.initials(earlier, at, order.closed(direct))
+                self._plan(states[earlier], [run.chosen[number] if number < at else action for number in first])
+
+    def _plan(self, state: _State, first: Sequence[Action]) -> None:
+        """Plan to begin with one of some actions, unless that was done, or another run does it."""
+        if any(action in state.asleep or action in state.begun or action in state.planned for action in first):
+            return
+        if self._bound.deviations is not None and state.deviations >= self._bound.deviations:
+            self._excluded += 1
+            return
+        possible = [action for action in first if action in state.enabled]
+        if not possible:  # what leads there is not known: all is tried, as in Flanagan and Godefroid, figure 3
+            done = {*state.asleep, *state.begun, *state.planned}
+            possible = [action for action in state.enabled if action not in done]
+        else:
+            possible = possible[:1]
+        if possible and not state.planned and state.idle:
+            insort(self._open, state)
+        state.planned += possible

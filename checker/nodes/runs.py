@@ -1,0 +1,395 @@
+"""One run of several nodes, from the start: a strategy chooses its actions, within the bounds, and checks judge it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from random import Random
+from typing import NamedTuple
+
+from crashcheck.checker.nodes.cuts import Cuts
+from crashcheck.checker.nodes.dependence import (
+    BOUND_OF,
+    CLOCK,
+    CRASHES,
+    OF_MESSAGES,
+    Footprint,
+    HappensBefore,
+    footprint,
+)
+from crashcheck.checker.results import Verdict
+from crashcheck.checker.search.schedules import Execution, Path, first
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
+
+_SET_UP = (ActionKind.START, ActionKind.CONNECT)
+
+
+class Ending(StrEnum):
+    """Why a run is over."""
+
+    COMPLETE = "complete"  # nothing may happen any more
+    ENDED = "ended"  # all nodes that are to end have ended
+    BOUND = "bound"  # it has as many actions as the bound allows
+    ASLEEP = "asleep"  # whatever may come is part of another run, or none that is asked for
+    FAILED = "failed"  # it need not continue
+
+
+class Wrong(StrEnum):
+    """What is wrong with a run."""
+
+    SIGNAL = "signal"  # a node's process ended by a signal
+    STATUS = "status"  # a node's process ended with a status that is not allowed
+    DEADLOCK = "deadlock"  # nothing may happen any more, and a node that is to end has not ended
+    AFTER = "after"  # the check after each action fails
+    END = "end"  # the check of the end fails
+    DIVERGENCE = "divergence"  # a node does not come to rest after an action
+
+
+AT_END = (Wrong.DEADLOCK, Wrong.END)  # where nothing is left but failures
+
+
+class RunFailure(NamedTuple):
+    """The first thing that is wrong with a run. `at`: after so many actions; `node`: -1 if no node is to blame."""
+
+    wrong: Wrong
+    at: int
+    node: int = -1
+    value: int = 0  # the signal or status
+    verdict: Verdict | None = None  # of a check
+
+    def same_as(self, other: RunFailure) -> bool:
+        """Whether two runs fail in one way, wherever they do."""
+        if (self.wrong, self.node, self.value) != (other.wrong, other.node, other.value):
+            return False
+        return self.verdict is None or other.verdict is None or self.verdict.fails_as(other.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRole:
+    """What is expected of a node. `statuses`: with which it may end."""
+
+    name: str
+    ends: bool = False
+    statuses: tuple[int, ...] = (0,)
+
+
+class RunChecks:
+    """Checks of the states of one run; these pass on all. A verdict is one that fails; None: it passes."""
+
+    def begun(self, world: World) -> None:
+        """The set-up of the world is over."""
+
+    def after(self, world: World, action: Action) -> Verdict | None:
+        return None
+
+    def end(self, world: World) -> Verdict | None:
+        return None
+
+    def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
+        """The actions of a consistent cut on whose state the check after each action fails, or none; and whether all
+        cuts were judged."""
+        return (), True
+
+
+@dataclass(frozen=True, slots=True)
+class StateChecks:
+    """Makes the checks of each run. `after_each`: there is a check after each action."""
+
+    begin: Callable[[World], RunChecks] = lambda world: RunChecks()
+    after_each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """What all runs of a search share. `failures`: how many there may be in a run, by the names in BOUND_OF."""
+
+    roles: Sequence[NodeRole]
+    actions: int
+    failures: Mapping[str, int] = field(default_factory=dict)
+    clock: bool = False  # all nodes have one clock, up to an error
+    checks: StateChecks = field(default_factory=StateChecks)
+    cuts: bool = False  # whether the check after each action judges the consistent cuts of a run as well
+
+
+class Branch(NamedTuple):
+    """A run to be made: actions to begin with, what is asleep before the last of them, and how the rest is picked."""
+
+    prefix: tuple[Action, ...] = ()
+    asleep: tuple[tuple[Action, Footprint], ...] = ()
+    seed: str = ""  # empty: the first that may come
+
+
+class SleepPath(Path[Action]):
+    """A path that comes to what is asleep in no free choice."""
+
+    def __init__(self, branch: Branch) -> None:
+        self._forced = len(branch.prefix)
+        self._asleep = dict(branch.asleep)
+        self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
+        self._choose = Random(branch.seed).choice if branch.seed else first
+        super().__init__(branch.prefix, self._pick)
+
+    def _pick(self, enabled: Sequence[Action]) -> Action:
+        return self._choose([action for action in enabled if action not in self._asleep])
+
+    def comes_to(self, enabled: Sequence[Action]) -> bool:
+        """Take note of a state; whether the path continues."""
+        if len(self.chosen) < self._forced:
+            return True
+        self.sleeps.append(self._asleep)
+        return any(action not in self._asleep for action in enabled)
+
+    def took(self, shown: Footprint) -> None:
+        """What depends on the action that was taken wakes up."""
+        if len(self.chosen) >= self._forced:
+            self._asleep = {action: one for action, one in self._asleep.items() if not one.depends_on(shown)}
+
+
+class ExactPath(SleepPath):
+    """A path that takes given actions, and no others."""
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        super().__init__(Branch(tuple(actions)))
+
+    def comes_to(self, enabled: Sequence[Action]) -> bool:
+        return len(self.chosen) < self._forced
+
+
+class GuidedPath(SleepPath):
+    """A path that takes actions in a given order, each as soon as it may come; then what comes by default.
+
+    It takes no failure that is not among them.
+    """
+
+    def __init__(self, wanted: Sequence[Action]) -> None:
+        super().__init__(Branch())
+        self._wanted = list(wanted)
+
+    def _pick(self, enabled: Sequence[Action]) -> Action:
+        for action in self._wanted:
+            if action in enabled:
+                self._wanted.remove(action)
+                return action
+        return next(action for action in enabled if action.kind not in BOUND_OF)
+
+    def comes_to(self, enabled: Sequence[Action]) -> bool:
+        return any(action in self._wanted or action.kind not in BOUND_OF for action in enabled)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRun:
+    """A run that is over: n choices, and what could be chosen in each of the n + 1 states."""
+
+    path: SleepPath
+    offered: tuple[Sequence[Action], ...]  # what was possible
+    enabled: tuple[Sequence[Action], ...]  # what the bounds allow of it
+    set_up: tuple[ActionResult, ...]  # what happened before the first choice
+    results: tuple[ActionResult, ...]
+    footprints: tuple[Footprint, ...]
+    ending: Ending
+    failure: RunFailure | None
+    uncontrolled: tuple[str, ...] = ()  # what may differ when the run is repeated, with the node
+    failing_cut: Sequence[Action] = ()  # if the run did not fail: actions after which, without the others, a check does
+    all_cuts: bool = True  # whether all consistent cuts were judged
+
+    @property
+    def chosen(self) -> Sequence[Action]:
+        return self.path.chosen
+
+
+def execute(world: World, path: SleepPath, rules: RunRules, *, until_failure: bool = False) -> NodeRun:
+    """Make a run, and close the world. `until_failure`: it need not continue once it has failed.
+
+    Raises Diverged, NodeError.
+    """
+    try:
+        return _Executing(world, path, rules, until_failure).run()
+    finally:
+        world.close()
+
+
+class _Executing:
+    def __init__(self, world: World, path: SleepPath, rules: RunRules, until_failure: bool) -> None:
+        # constant
+        self._until_failure = until_failure
+        self._world = world
+        self._path = path
+        self._rules = rules
+        self._checks = rules.checks.begin(world)
+        # changing
+        self._used: Counter[str] = Counter()  # failures so far, by bound
+        self._to_end = {number for number, role in enumerate(rules.roles) if role.ends}
+        self._must_end = bool(self._to_end)
+        self._failure: RunFailure | None = None
+        self._results: list[ActionResult] = []
+        self._set_up: list[ActionResult] = []
+        self._footprints: list[Footprint] = []
+
+    def run(self) -> NodeRun:
+        offered = self._after_set_up()
+        self._checks.begun(self._world)
+        seen, reached = [offered], list[Sequence[Action]]()
+        ending = Ending.COMPLETE
+        while True:
+            # The order is stable: what happens by default is no failure as long as anything else may happen.
+            enabled = sorted(filter(self._within_bounds, offered), key=lambda action: action.kind in BOUND_OF)
+            reached.append(enabled)
+            over = self._must_end and not self._to_end
+            if over or all(action.kind in BOUND_OF for action in enabled):
+                self._judge_end(deadlock=not over)
+            if self._until_failure and self._failure is not None:
+                ending = Ending.FAILED
+                break
+            if over or not enabled:
+                ending = Ending.ENDED if over else Ending.COMPLETE
+                break
+            if len(self._results) >= self._rules.actions:
+                ending = Ending.BOUND
+                break
+            if not self._path.comes_to(enabled):
+                ending = Ending.ASLEEP
+                break
+            action = self._path.next(enabled)
+            try:
+                result = self._world.take(action)
+            except NodeError as error:
+                if error.slug != "node-unrest":
+                    raise
+                self._results.append(ActionResult(action))
+                self._footprints.append(footprint(action, clock=self._rules.clock))
+                self._fail(Wrong.DIVERGENCE, action.node)
+                seen.append(())
+                reached.append(())
+                ending = Ending.FAILED
+                break
+            before, offered = offered, self._world.enabled()
+            seen.append(offered)
+            self._take(result, self._moved_timers(action, before, offered))
+        run = NodeRun(
+            self._path,
+            tuple(seen),
+            tuple(reached),
+            tuple(self._set_up),
+            tuple(self._results),
+            tuple(self._footprints),
+            ending,
+            self._failure,
+            tuple(self._uncontrolled()),
+        )
+        if not self._rules.cuts or run.failure is not None or ending is Ending.ASLEEP:
+            return run
+        found, complete = self._checks.failing_cut(Cuts(run.chosen, order_of(run), len(self._rules.roles)))
+        return replace(run, failing_cut=found, all_cuts=complete)
+
+    def _uncontrolled(self) -> Iterator[str]:
+        for node, each in sorted(self._world.uncontrolled.items()):
+            yield from (f"{self._rules.roles[node].name}: {what}" for what in each)
+
+    def _after_set_up(self) -> Sequence[Action]:
+        """Start and connect the nodes in their order, which is no choice, and give what may happen then."""
+        answers: set[Action] = set()  # to connection requests, under way
+        while True:
+            offered = self._world.enabled()
+            first = next((action for action in offered if action.kind in _SET_UP or action in answers), None)
+            if first is None:
+                return offered
+            result = self._world.take(first)
+            if first.kind is ActionKind.CONNECT:
+                answers.update(delivery_of(message) for message in result.sent if not message.data)
+            self._set_up.append(result)
+            self._note_end(result)
+
+    def _within_bounds(self, action: Action) -> bool:
+        bound = BOUND_OF.get(action.kind)
+        return bound is None or self._used[bound] < self._rules.failures.get(bound, 0)
+
+    def _take(self, result: ActionResult, moved_timers: bool) -> None:
+        action = result.action
+        shown = footprint(action, result, clock=self._rules.clock)
+        if moved_timers:
+            shown = Footprint(shown.reads, shown.writes | {CLOCK})
+        self._path.took(shown)
+        self._footprints.append(shown)
+        self._results.append(result)
+        if action.kind in BOUND_OF:
+            self._used[BOUND_OF[action.kind]] += 1
+        self._note_end(result)
+        if self._failure is None and (verdict := self._checks.after(self._world, action)) is not None:
+            self._fail(Wrong.AFTER, verdict=verdict)
+
+    def _moved_timers(self, action: Action, before: Sequence[Action], after: Sequence[Action]) -> bool:
+        """Whether an action lets timers of other nodes fire, or keeps them from that: they have one clock."""
+        if not self._rules.clock:
+            return False
+        changed = set(before) ^ set(after)
+        return any(other.kind is ActionKind.TIMER and other.node != action.node for other in changed)
+
+    def _note_end(self, result: ActionResult) -> None:
+        action = result.action
+        if action.kind in (ActionKind.START, ActionKind.RESTART) and self._rules.roles[action.node].ends:
+            self._to_end.add(action.node)
+        if result.ended is None or action.kind in CRASHES:
+            return
+        role = self._rules.roles[action.node]
+        self._to_end.discard(action.node)
+        if os.WIFSIGNALED(result.ended):
+            self._fail(Wrong.SIGNAL, action.node, os.WTERMSIG(result.ended))
+        elif (status := os.waitstatus_to_exitcode(result.ended)) not in role.statuses:
+            self._fail(Wrong.STATUS, action.node, status)
+
+    def _judge_end(self, *, deadlock: bool) -> None:
+        """Of a state in which a run may end: only failures are left, if anything."""
+        if deadlock and self._to_end:
+            self._fail(Wrong.DEADLOCK, min(self._to_end))
+        elif self._failure is None and (verdict := self._checks.end(self._world)) is not None:
+            self._fail(Wrong.END, verdict=verdict)
+
+    def _fail(self, wrong: Wrong, node: int = -1, value: int = 0, verdict: Verdict | None = None) -> None:
+        if self._failure is None:
+            self._failure = RunFailure(wrong, len(self._results), node, value, verdict)
+
+
+def delivery_of(message: Message) -> Action:
+    """The name of a message's delivery."""
+    return Action(ActionKind.DELIVER, message.receiver, message.sender, message.number, message.channel)
+
+
+class Needs:
+    """What the actions of a run need to have happened before them: what enabled them, and what sent their message.
+
+    A message may be sent long before it may be delivered, so the last action that enabled it is not all that it needs.
+    """
+
+    def __init__(self, run: NodeRun) -> None:
+        self._sent = {delivery_of(one): at for at, result in enumerate(run.results) for one in result.sent}
+        self._since: dict[Action, int] = {}  # what may happen, and from which state on it could
+
+    def reach(self, state: int, offered: Sequence[Action]) -> None:
+        """Take note of what may happen in the next state."""
+        self._since = {action: self._since.get(action, state) for action in offered}
+
+    def of(self, action: Action) -> frozenset[int]:
+        """The places of the actions that one of those that may happen now needs."""
+        sent = self._sent.get(action._replace(kind=ActionKind.DELIVER), -1) if action.kind in OF_MESSAGES else -1
+        return frozenset(at for at in (self._since[action] - 1, sent) if at >= 0)
+
+
+def order_of(run: NodeRun) -> HappensBefore:
+    """The partial order of a run's choices."""
+    order, needs = HappensBefore(), Needs(run)
+    for at, (action, shown) in enumerate(zip(run.chosen, run.footprints, strict=True)):
+        needs.reach(at, run.offered[at])
+        order.add(shown, needs.of(action))
+    return order
+
+
+def execution_of(run: NodeRun) -> Execution[Action, NodeRun]:
+    """A run as schedules compare it: by its partial order; None if it was cut."""
+    if run.ending is Ending.ASLEEP:
+        return Execution(run.path, None, run)
+    order = hashlib.blake2b(order_of(run).canonical(run.chosen), digest_size=16)
+    return Execution(run.path, order.digest(), run)

@@ -1,0 +1,236 @@
+"""A search over orders of actions: the runs of a strategy, and a finding for each way in which they fail.
+
+A run that fails is repeated first; then the smallest one that fails in the same way is looked for, and each step is
+proved by a run. Runs that fail in one way at one action, or at the end after the same failures, are taken for one bug:
+the first of them is minimised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass, replace
+
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
+from crashcheck.checker.nodes.dependence import BOUND_OF
+from crashcheck.checker.nodes.describe import Describer
+from crashcheck.checker.nodes.minimise import Minimal, Minimising, until_failure
+from crashcheck.checker.nodes.runs import (
+    AT_END,
+    Branch,
+    Ending,
+    GuidedPath,
+    NodeRun,
+    RunFailure,
+    RunRules,
+    SleepPath,
+    execute,
+    execution_of,
+)
+from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, frontier_of
+from crashcheck.checker.oracles.verdict_source import Awaited
+from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
+from crashcheck.checker.search.loop import Loop
+from crashcheck.checker.search.protocol import Candidate
+from crashcheck.checker.search.schedules import Execution, Schedules
+from crashcheck.runtime.nodes.actions import Action, World
+
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSearchResult:
+    """What a search found. `runs`: all that the strategy made; `cut`: of these, those that sleep sets cut."""
+
+    findings: tuple[Finding, ...]
+    uncertain: tuple[Finding, ...]
+    states: StateCounts
+    stop_reason: StopReason
+    runs: int
+    cut: int
+    warnings: tuple[str, ...]
+    uncontrolled: tuple[str, ...]
+    discoveries: tuple[Discovery, ...]
+
+
+def _key_of(run: NodeRun, failure: RunFailure) -> _Key:
+    """How a run fails: with what, and at which action; at its end, after which failures."""
+    signs = failure.verdict.signs if failure.verdict is not None else frozenset()
+    actions = until_failure(run)
+    if failure.wrong in AT_END:
+        telling = frozenset((one.kind, one.node, one.peer) for one in actions if one.kind in BOUND_OF)
+    else:
+        telling = frozenset((one.kind, one.node, one.peer) for one in actions[-1:])
+    return failure.wrong, failure.node, failure.value, signs, telling
+
+
+class NodeSearch:
+    """One search; `run` once. `world`: makes a new execution, at its start. `token`: what repeats a run."""
+
+    def __init__(
+        self,
+        world: Callable[[], World],
+        rules: RunRules,
+        plan: NodePlan,
+        describer: Describer,
+        token: Callable[[Sequence[Action]], str],
+        budget: Budget,
+        *,
+        jobs: int = 1,
+        progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        # constant
+        self._world = world
+        self._reduced = plan.name in REDUCED
+        self._rules = replace(rules, cuts=self._reduced and rules.checks.after_each)
+        self._describer = describer
+        self._token = token
+        self._jobs = jobs
+        self._progress = progress
+        self._meter = Meter(budget)
+        self._frontier = frontier_of(plan)
+        self._schedules: Schedules[Branch, Action, NodeRun] = Schedules(
+            self._frontier, self._begin, lambda execution: None
+        )
+        self._pool = ThreadPoolExecutor(jobs, "run")
+        # changing
+        self._runs = self._failing = self._flaky = self._at_bound = self._not_all_cuts = 0
+        self._findings: dict[str, Finding] = {}  # by id
+        self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
+        self._discoveries: list[Discovery] = []
+        self._warnings: list[str] = []
+        self._uncontrolled: dict[str, None] = {}
+
+    def run(self) -> NodeSearchResult:
+        """Search until the strategy or the budget ends. Raises NodeError, Diverged."""
+        loop: Loop[Branch, Execution[Action, NodeRun]] = Loop(self._schedules, self._meter, ahead=self._jobs - 1)
+        try:
+            stop = loop.run(self._count)
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+        found = self._findings.values()
+        return NodeSearchResult(
+            findings=tuple(one for one in found if not one.uncertain),
+            uncertain=tuple(one for one in found if one.uncertain),
+            states=self._counts(stop),
+            stop_reason=stop,
+            runs=self._runs,
+            cut=self._schedules.cut,
+            warnings=(*loop.reached.warnings, *self._warnings),
+            uncontrolled=tuple(self._uncontrolled),
+            discoveries=tuple(self._discoveries),
+        )
+
+    def _begin(self, branch: Branch) -> Awaited[Execution[Action, NodeRun]]:
+        future = self._pool.submit(self._made, SleepPath(branch))
+
+        def awaited(left_s: float | None) -> Execution[Action, NodeRun] | None:
+            try:
+                return execution_of(future.result(left_s))
+            except NotYet:
+                return None
+
+        return awaited
+
+    def _made(self, path: SleepPath, *, until_failure: bool = False) -> NodeRun:
+        return execute(self._world(), path, self._rules, until_failure=until_failure)
+
+    def _count(self, candidate: Candidate[Branch], execution: Execution[Action, NodeRun]) -> None:
+        self._runs += 1
+        run = execution.shows
+        self._at_bound += run.ending is Ending.BOUND
+        self._not_all_cuts += not run.all_cuts
+        self._uncontrolled.update(dict.fromkeys(run.uncontrolled))
+        self._schedules.taken(candidate, execution)
+        if run.failing_cut:
+            run = self._made(GuidedPath(run.failing_cut), until_failure=True)
+            if run.failure is None:
+                self._not_repeated("a check on a consistent cut of a run")
+        if run.failure is not None:
+            self._take(run, run.failure)
+        self._show()
+
+    def _show(self, *, explaining: bool = False) -> None:
+        self._progress(
+            Progress(
+                self._meter.elapsed_s,
+                self._runs,
+                self._schedules.same,
+                failing=self._failing,
+                findings=len(self._findings),
+                explaining=explaining,
+            )
+        )
+
+    def _take(self, run: NodeRun, failure: RunFailure) -> None:
+        self._failing += 1
+        key = _key_of(run, failure)
+        if key not in self._ids:
+            self._show(explaining=True)
+            self._ids[key] = self._explained(run)
+        elif found := self._findings.get(self._ids[key]):
+            self._findings[found.id] = replace(found, states=found.states + 1)
+        else:
+            self._flaky += 1
+
+    def _explained(self, run: NodeRun) -> str:
+        """The id of the finding that a failing run shows; "" if it does not fail when it is repeated."""
+        again = self._made(GuidedPath(until_failure(run)), until_failure=True)
+        if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
+            self._not_repeated(f"a run ({self._failure_of(run)})")
+            return ""
+        minimising, pair, note = Minimising(again, self._attempt), None, ""
+        try:
+            minimising.shrink()
+            pair = minimising.pair()
+        except OutOfTime:
+            note = "the budget ended before it was minimised"
+        best = minimising.best
+        uncertain = ""
+        if best.uncontrolled:
+            uncertain = f"the run is not fully under control: {', '.join(best.uncontrolled)}"
+        finding = self._describer.finding(Minimal(best, pair), self._token(until_failure(best)), note, uncertain)
+        if known := self._findings.get(finding.id):
+            self._findings[finding.id] = replace(known, states=known.states + 1)
+        else:
+            self._findings[finding.id] = finding
+            self._discoveries.append(Discovery(finding.id, self._runs, self._meter.elapsed_s))
+        return finding.id
+
+    def _not_repeated(self, what: str) -> None:
+        self._flaky += 1
+        self._warnings.append(f"{what} failed, and did not when it was repeated")
+
+    def _failure_of(self, run: NodeRun) -> str:
+        return self._describer.failure(run.failure) if run.failure is not None else "it does not fail"
+
+    def _attempt(self, wanted: Sequence[Action]) -> NodeRun:
+        """Make a run that explains another. Raises OutOfTime."""
+        if self._meter.explaining_left_s == 0.0:
+            raise OutOfTime
+        return self._made(GuidedPath(wanted), until_failure=True)
+
+    def _counts(self, stop: StopReason) -> StateCounts:
+        complete = self._runs - self._schedules.cut
+        why = [self._frontier.left_out] if self._frontier.left_out else []
+        if self._reduced and self._rules.clock:
+            why.append("with clock_error, partial orders do not distinguish all of them")
+        if self._not_all_cuts:
+            why.append(f"{self._not_all_cuts} runs have too many consistent cuts for the check after each action")
+        if self._at_bound:
+            why.append(f"{self._at_bound} runs reached the bound of {self._rules.actions} actions")
+        if stop is not StopReason.EXHAUSTED:
+            why.append("the search did not end")
+        return StateCounts(
+            feasible=complete,
+            feasible_exact=not why,
+            feasible_note=f"there may be more runs: {'; '.join(why)}" if why else "",
+            executed=complete - self._schedules.same,
+            pruned=self._schedules.same,
+            skipped=0,
+            failing=self._failing,
+            flaky=self._flaky,
+            uncertain=sum(one.states for one in self._findings.values() if one.uncertain),
+            unit=NODE_RUN,
+        )

@@ -1,0 +1,123 @@
+"""The strategies of a search over actions: which runs are made, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from crashcheck.checker.nodes.dpor import Bound, Dpor
+from crashcheck.checker.nodes.runs import Branch, NodeRun
+from crashcheck.checker.search.schedules import ROUND, EveryOrder, Execution
+from crashcheck.runtime.nodes.actions import Action
+
+NodeStrategy = Literal["random", "dfs", "dpor", "bounded-dpor", "hybrid"]
+
+
+REDUCED: tuple[NodeStrategy, ...] = ("dpor", "bounded-dpor", "hybrid")  # run one order of each partial order
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """A strategy and its options; those of other strategies mean nothing."""
+
+    name: NodeStrategy = "hybrid"
+    runs: int = 1000  # of `random`
+    deviations: int = 2  # of `bounded-dpor`: branches on the way of a run
+    rounds: int = 100  # of `hybrid`
+    backtracks: int = 100  # of `hybrid`: branches of a round
+    seed: int = 1
+
+
+class NodeFrontier(Protocol):
+    """A frontier of runs (schedules.Frontier)."""
+
+    @property
+    def left_out(self) -> str:
+        """Why there may be orders that it does not make, once it has ended; empty if it makes all."""
+        ...
+
+    def round(self) -> Sequence[Branch]: ...
+
+    def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None: ...
+
+
+class DepthFirst:
+    """Every order of the actions."""
+
+    left_out = ""
+
+    def __init__(self) -> None:
+        self._orders: EveryOrder[Action, NodeRun] = EveryOrder()
+
+    def round(self) -> Sequence[Branch]:
+        return [Branch(prefix) for prefix in self._orders.round()]
+
+    def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
+        self._orders.ended(choice.prefix, execution)
+
+
+class RandomRuns:
+    """So many runs, in each of which every choice is uniform among what may come."""
+
+    left_out = "they are a sample"
+
+    def __init__(self, runs: int, seed: int) -> None:
+        self._runs = runs
+        self._seed = seed
+        self._made = 0
+
+    def round(self) -> Sequence[Branch]:
+        numbers = range(self._made, min(self._runs, self._made + ROUND))
+        self._made = numbers.stop
+        return [Branch(seed=f"{self._seed}/{number}") for number in numbers]
+
+    def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
+        return
+
+
+class Hybrid:
+    """Rounds of DPOR with so many backtracks, each from a new random run (MODIST 4.5).
+
+    It ends with the first round that does without the bound: that one has made all.
+    """
+
+    def __init__(self, rounds: int, backtracks: int, seed: int) -> None:
+        # constant
+        self._rounds = rounds
+        self._bound = Bound(branches=backtracks)
+        self._seed = seed
+        # changing
+        self._round_number = 0
+        self._dpor = self._new()
+
+    def _new(self) -> Dpor:
+        return Dpor(self._bound, f"{self._seed}/{self._round_number}")
+
+    @property
+    def left_out(self) -> str:
+        return self._dpor.left_out
+
+    def round(self) -> Sequence[Branch]:
+        while not (found := self._dpor.round()) and self.left_out and self._round_number + 1 < self._rounds:
+            self._round_number += 1
+            self._dpor = self._new()
+        return found
+
+    def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
+        self._dpor.ended(choice, execution)
+
+
+def frontier_of(plan: NodePlan) -> NodeFrontier:
+    """The runs that a strategy makes."""
+    match plan.name:
+        case "random":
+            return RandomRuns(plan.runs, plan.seed)
+        case "dfs":
+            return DepthFirst()
+        case "dpor":
+            return Dpor()
+        case "bounded-dpor":
+            return Dpor(Bound(deviations=plan.deviations))
+        case "hybrid":
+            return Hybrid(plan.rounds, plan.backtracks, plan.seed)

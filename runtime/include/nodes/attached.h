@@ -1,0 +1,19 @@
+/* What the controller of nodes calls of the recorder of system calls, of which it loads one copy for each machine. */
+#ifndef CRASHCHECK_NODES_ATTACHED_H
+#define CRASHCHECK_NODES_ATTACHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+bool attached_open(const char *trace, const char *folder, pid_t pid, const int *outputs); /* false: the folder cannot be read */
+bool attached_wants(uint64_t number);                                       /* of a call: it may concern files */
+bool attached_enter(pid_t tid, const struct user_regs_struct *now);         /* whether its return is wanted */
+void attached_leave(pid_t tid, int64_t result);
+void attached_born(pid_t parent, pid_t child);
+void attached_executed(pid_t tid);
+void attached_ended(pid_t tid, int status);
+void attached_close(void);
+
+#endif

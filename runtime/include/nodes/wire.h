@@ -1,0 +1,58 @@
+/* Frames between the controller of nodes and its caller, over one socket, read by world.py as well.
+ *
+ * A frame is a struct cc_frame and then `size` bytes. For each order the controller answers with what it led to, in the
+ * order in which it happened, and CC_REST at its end.
+ */
+#ifndef CRASHCHECK_NODES_WIRE_H
+#define CRASHCHECK_NODES_WIRE_H
+
+#include <stdint.h>
+
+#define CC_WIRE_VERSION 1
+
+struct cc_frame {
+    uint8_t tag;
+    uint8_t node;
+    uint16_t port;
+    uint32_t number;   /* of a socket, or what the tag names */
+    uint64_t value;    /* of an order: the node's clock in ns from now on */
+    uint32_t size;
+    uint32_t other;
+};
+
+/* An address is 16 bytes of IPv6 (of IPv4: mapped); its port is beside it. */
+#define CC_ADDRESS 16
+
+enum cc_order {
+    CC_START = 1,      /* number: of this start; bytes: folder, trace or nothing, count of words, words, variables, each ended by a 0 */
+    CC_REQUEST,        /* number: the listening socket; other: the connecting one, which does not yet hear of it */
+    CC_CONNECTED,      /* number: the connecting socket; other: 0, or the error */
+    CC_ARRIVE,         /* number: a connected socket; bytes: data for it */
+    CC_FINISH,         /* number: a connected socket, whose peer has ended its direction */
+    CC_RESET,          /* number: a connected socket */
+    CC_DATAGRAM,       /* number: a socket, port and bytes: sender's address, data */
+    CC_FIRE,           /* number: of the timer, of this node */
+    CC_KILL,           /* all processes of the node; other: 1 if its machine loses the power, and its trace ends */
+};
+
+enum cc_event {
+    CC_BOUND = 1,      /* number: socket; port, bytes: address; other: 6 or 17 */
+    CC_LISTENING,      /* number: socket */
+    CC_CONNECTING,     /* number: socket; port, bytes: address of the peer, own address; value: own port */
+    CC_ACCEPTABLE,     /* number: the new socket at the listening side; other: the connecting socket */
+    CC_SENT,           /* number: socket; bytes */
+    CC_SHUT,           /* number: socket: its direction has ended */
+    CC_CLOSED,         /* number: socket; other: 1 if it left bytes unread */
+    CC_DATAGRAM_SENT,  /* number: socket; port, bytes: address of the receiver, own address, data; value: own port */
+    CC_ARMED,          /* number: timer; value: when it is due, ns; other: 1 if that is a time from now; port: who arms it, a thread or a timer */
+    CC_DISARMED,       /* number: timer */
+    CC_CLOCK_READ,
+    CC_OUTPUT,         /* number: 1 or 2; bytes */
+    CC_ENDED,          /* number: wait status */
+    CC_UNCONTROLLED,   /* bytes: what; each once for each node */
+    CC_FAILED,         /* the run is over; bytes: why */
+    CC_UNREST,         /* the node did not rest in time */
+    CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
+};
+
+#endif

@@ -1,0 +1,100 @@
+"""What may happen next in a run of several nodes, and the interface of one such run: the joint to whoever chooses.
+
+A node is a process under control; nodes are numbered from 0. A run begins with no node started. Between two actions all
+threads of all nodes wait. A link is one direction of one connection, or of one flow of datagrams, from a node to
+another; messages of a link are numbered from 0 in the order in which the sender wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from crashcheck.errors import CrashcheckError
+
+
+class NodeError(CrashcheckError):
+    """Why a run of nodes cannot continue, for the user."""
+
+
+class ActionKind(StrEnum):
+    START = "start"  # a node's process begins; `number` counts its starts
+    CONNECT = "connect"  # a connection request reaches `node`, from `peer`
+    DELIVER = "deliver"
+    LOSE = "lose"  # a datagram is never delivered; `node` is the receiver, which does not run
+    DUPLICATE = "duplicate"  # a datagram is delivered, and stays to be delivered once more
+    TIMER = "timer"  # a timer of the node fires
+    CRASH_PROCESS = "crash-process"  # as by kill -9: what it wrote to files stays
+    CRASH_MACHINE = "crash-machine"  # its folder becomes what a power failure may leave
+    RESTART = "restart"
+    CUT = "cut"  # nothing passes between `node` and `peer`, `node` being the smaller number, until
+    HEAL = "heal"
+    RESET = "reset"  # the connection `channel` between both ends with RST
+    FAULT = "fault"  # the call that the node waits in fails
+
+
+class Action(NamedTuple):
+    """The name of something that may happen.
+
+    The same action of another run has an equal name as long as what happened before it on its node and on its link is
+    the same: so names carry no count of a whole run.
+    """
+
+    kind: ActionKind
+    node: int  # on which it acts; of a delivery the receiver
+    peer: int = -1  # the other node of a message or link
+    number: int = 0  # which message of its link, timer of its node, start of its node, fault of the configuration
+    channel: int = 0  # which connection or flow between the two, in the order in which these began
+    due_ns: int = 0  # of a timer: when it is due, by its node's clock
+
+
+class Message(NamedTuple):
+    """What a node sent: one write to a connection, or one datagram. Of a connection's end `data` is empty."""
+
+    sender: int
+    receiver: int
+    channel: int
+    number: int  # of its link
+    data: bytes
+    protocol: str  # "tcp" or "udp"
+    stack: tuple[str, ...] = ()  # the calls that sent it, the innermost first, as "function (file:line)"
+
+
+class ActionResult(NamedTuple):
+    """What an action led to, until all threads of its node waited again."""
+
+    action: Action
+    sent: tuple[Message, ...] = ()
+    read_clock: bool = False  # whether the node read a clock, or armed a timer that is due so long after now
+    wrote: bytes = b""  # to its standard output
+    ended: int | None = None  # the wait status, if the node's process ended
+
+
+class World(Protocol):
+    """One execution of all nodes, from the start."""
+
+    uncontrolled: Mapping[int, Sequence[str]]  # by node, what it did that may differ when the run is repeated
+
+    def enabled(self) -> Sequence[Action]:
+        """What may happen now; empty if nothing is left. The order is the same in each run.
+
+        The first is what happens by default: starts in the order of nodes, connection requests, then deliveries in the
+        order in which the messages were sent, then timers by the time at which they are due; failures are last. Of
+        timers only those that the clock permits. Of failures all that are possible, however many there were before:
+        whoever chooses counts them, because an order that one failure prevented is an order to be searched.
+        """
+        ...
+
+    def take(self, action: Action) -> ActionResult:
+        """Let an action happen, which must be enabled. Raises NodeError: node-unrest if the node computes for ever."""
+        ...
+
+    def state(self, folder: Path) -> None:
+        """Write to a folder, for a check: for each node `n{index}/` with its files, and the log of actions so far."""
+        ...
+
+    def close(self) -> None:
+        """End all processes of the execution, and remove what it wrote outside of the folder of a state."""
+        ...

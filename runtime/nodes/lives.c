@@ -1,0 +1,212 @@
+/* How threads and processes begin and end: their births, and what the kernel reports of those that do not run. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "nodes/control.h"
+
+#define EARLY_MOST 64
+#define UNREST_SECONDS 10
+
+static volatile sig_atomic_t unrest;
+static pid_t early[EARLY_MOST]; /* children that stopped before their parents' stop was seen */
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+    unrest = 1;
+}
+
+static _Noreturn void no_rest(const struct thread *thread)
+{
+    wire_event((struct cc_frame){.tag = CC_UNREST, .node = thread->process->node->index}, NULL, NULL, 0);
+    wire_event((struct cc_frame){.tag = CC_REST}, NULL, NULL, 0);
+    wire_flush();
+    exit(1);
+}
+
+/* What /proc shows of a thread that was born: its process, and its number in the namespace. */
+static pid_t born_in(pid_t tid, pid_t *known_as)
+{
+    char path[64], line[256];
+    pid_t process = tid;
+    snprintf(path, sizeof path, "/proc/%d/status", tid);
+    FILE *status = fopen(path, "re");
+    while (status && fgets(line, sizeof line, status)) {
+        const char *last = strrchr(line, '\t');
+        if (strncmp(line, "Tgid:", 5) == 0)
+            process = (pid_t)strtol(line + 5, NULL, 10);
+        else if (strncmp(line, "NSpid:", 6) == 0 && last)
+            *known_as = (pid_t)strtol(last, NULL, 10);
+    }
+    if (status)
+        fclose(status);
+    return process;
+}
+
+static void process_ended(struct process *process, int status)
+{
+    struct node *node = process->node;
+    alarms_end(process);
+    descriptors_end(process);
+    for (struct process *other = node->processes; other; other = other->next)
+        other->signalled = true; /* its parent's SIGCHLD */
+    if (process->first) {
+        node->alive = false;
+        wire_event((struct cc_frame){.tag = CC_ENDED, .node = node->index, .number = (uint32_t)status}, NULL, NULL, 0);
+    }
+}
+
+void vfork_done(struct thread *child)
+{
+    int status;
+    struct thread *parent = child->vfork_parent;
+    child->vfork_parent = NULL;
+    if (!parent || (parent->state == IN_VFORK && (waitpid(parent->tid, &status, __WALL) != parent->tid || !WIFSTOPPED(status))))
+        return;
+    ready(parent);
+}
+
+static void thread_ended(struct thread *thread, int status)
+{
+    struct process *process = thread->process;
+    process->node->activity++;
+    hold_over(thread);
+    recording_ended(thread, status);
+    vfork_done(thread);
+    if (WIFSIGNALED(status))
+        process->ending = true;
+    bool last = process->threads == thread && !thread->next;
+    if (last)
+        process_ended(process, status);
+    thread_forget(thread);
+    if (!last)
+        futexes_look(process);
+}
+
+/* Something happened to a thread that does not run. */
+void end_of_other(pid_t tid, int status)
+{
+    struct thread *thread = thread_of(tid);
+    if (thread && !WIFSTOPPED(status)) {
+        thread_ended(thread, status);
+        return;
+    }
+    if (thread && thread->state == IN_VFORK)
+        thread->state = VFORK_OVER;
+    for (size_t i = 0; !thread && WIFSTOPPED(status) && i < EARLY_MOST; i++)
+        if (!early[i]) {
+            early[i] = tid;
+            return;
+        }
+}
+
+/* Waits for the thread; what happens to others meanwhile is their end. False: it has ended. */
+bool thread_await(struct thread *thread, int *status)
+{
+    for (;;) {
+        pid_t tid = waitpid(-1, status, __WALL);
+        if (tid < 0 && errno == EINTR && !unrest)
+            continue;
+        if (tid < 0 || unrest)
+            no_rest(thread);
+        if (WIFSTOPPED(*status) && *status >> 16 == PTRACE_EVENT_EXEC && tid == thread->process->pid && tid != thread->tid) {
+            struct thread *first = thread_of(tid); /* another thread's program is replaced: it is the first now */
+            if (first)
+                thread_forget(first);
+            thread->tid = tid;
+        }
+        if (tid != thread->tid) {
+            end_of_other(tid, *status);
+            continue;
+        }
+        if (WIFSTOPPED(*status))
+            return true;
+        thread_ended(thread, *status);
+        return false;
+    }
+}
+
+/* Waits until a process has ended as a whole. */
+static void settle(struct process *process)
+{
+    int status;
+    pid_t pid = process->pid;
+    while ((process = process_of(pid))) {
+        pid_t tid = waitpid(-1, &status, __WALL);
+        if (tid < 0 && errno == EINTR && !unrest)
+            continue;
+        if (tid < 0)
+            no_rest(process->threads);
+        end_of_other(tid, status);
+    }
+}
+
+void settle_all(struct node *node)
+{
+    for (struct process *process = node->processes; process; process = process->next)
+        if (process->ending) {
+            descriptors_end(process);
+            settle(process);
+            settle_all(node);
+            return;
+        }
+}
+
+void thread_born(struct thread *parent, int event)
+{
+    unsigned long number = 0;
+    int status;
+    ptrace(PTRACE_GETEVENTMSG, parent->tid, NULL, &number);
+    pid_t child = (pid_t)number, known_as = child;
+    bool stopped = false;
+    for (size_t i = 0; i < EARLY_MOST; i++)
+        if (early[i] == child) {
+            early[i] = 0;
+            stopped = true;
+        }
+    if (!stopped && waitpid(child, &status, __WALL) != child)
+        return;
+    pid_t pid = born_in(child, &known_as);
+    recording_born(parent, child);
+    struct process *process = parent->process;
+    if (pid != process->pid) {
+        process = process_new(parent->process->node, pid, known_as);
+        descriptors_copy(parent->process, process, false);
+    }
+    struct thread *thread = thread_new(process, child, known_as);
+    if (event == PTRACE_EVENT_VFORK) {
+        thread->vfork_parent = parent;
+        parent->state = IN_VFORK;
+    }
+    ready(thread);
+}
+
+/* The first thread of a process ends before others: nothing is reported until they have. */
+void first_thread_ended(const struct thread *thread)
+{
+    char path[64], line[256] = {0};
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", thread->process->pid, thread->tid);
+    for (bool ended = false; !ended && !unrest; sched_yield()) {
+        FILE *stat = fopen(path, "re");
+        const char *name = stat && fgets(line, sizeof line, stat) ? strrchr(line, ')') : NULL;
+        ended = !name || name[2] == 'Z';
+        if (stat)
+            fclose(stat);
+    }
+}
+
+void unrest_watch(bool watches)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct itimerval limit = {{0, 0}, {watches ? UNREST_SECONDS : 0, 0}};
+    unrest = 0;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &limit, NULL);
+}

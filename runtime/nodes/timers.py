@@ -1,0 +1,52 @@
+"""The timers of a node: which are due first, and which only tick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Timer(NamedTuple):
+    """An armed timer. `owner` and `lasts_ns` name what arms it again and again: a thread's wait, or a file."""
+
+    number: int
+    due_ns: int
+    owner: int
+    lasts_ns: int
+
+
+@dataclass(slots=True)
+class NodeTimers:
+    """The armed timers of a node, and its clock.
+
+    A timer ticks if it fired and nothing was sent or written, and no process ended, by it: Go's monitor thread, a
+    server's cron. The next of the same owner that lasts as long is taken for a tick as well.
+    """
+
+    now_ns: int = 0
+    _armed: dict[int, Timer] = field(default_factory=dict)
+    _ticking: set[tuple[int, int]] = field(default_factory=set)
+
+    def arm(self, number: int, due_ns: int, owner: int) -> None:
+        self._armed[number] = Timer(number, due_ns, owner, due_ns - self.now_ns)
+
+    def disarm(self, number: int) -> None:
+        self._armed.pop(number, None)
+
+    def first(self) -> list[Timer]:
+        """Those that are due first, in the order in which they were armed."""
+        due_ns = min((timer.due_ns for timer in self._armed.values()), default=0)
+        return [timer for timer in self._armed.values() if timer.due_ns == due_ns]
+
+    def ticks(self, timer: Timer) -> bool:
+        return (timer.owner, timer.lasts_ns) in self._ticking
+
+    def advance(self, due_ns: int) -> None:
+        self.now_ns = max(self.now_ns, due_ns)
+
+    def fired(self, timer: Timer, quiet: bool) -> None:
+        """Take note of what a timer led to. quiet: nothing was sent or written, and no process ended."""
+        if quiet:
+            self._ticking.add((timer.owner, timer.lasts_ns))
+        else:
+            self._ticking.discard((timer.owner, timer.lasts_ns))

@@ -1,0 +1,390 @@
+"""One execution of nodes: unmodified processes whose system calls the controller answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
+from crashcheck.runtime.nodes.machines import Machine, NodeCommand, NodeRecording
+from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
+from crashcheck.runtime.nodes.timers import Timer
+from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
+from crashcheck.runtime.seal import seal
+from crashcheck.runtime.sparse import copy_tree
+
+_REFUSED_ERROR = 111  # ECONNREFUSED
+_STANDARD_OUTPUT = 1
+_TICKS_NS = 1_000_000
+
+
+@dataclass(slots=True)
+class _Step:
+    sent: list[Message] = field(default_factory=list)
+    read_clock: bool = False
+    wrote: bytearray = field(default_factory=bytearray)
+    ended: int | None = None
+
+
+class NodeWorld(World):
+    """An execution of `commands`, whose folders are made in `folder`, which must be empty.
+
+    clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
+    node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
+    ticks_ns: so much of a node's time passes in one action while timers only tick (see NodeTimers). Longer than the
+    periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
+
+    records: traces of what nodes do to their folders are made (see `recording`).
+
+    After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[NodeCommand],
+        folder: Path,
+        clock_error_ns: int | None = None,
+        ticks_ns: int = _TICKS_NS,
+        records: bool = False,
+    ) -> None:
+        self._machine = folder / "machine"
+        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
+        self._nodes = [
+            Machine(command, folder / f"n{index}", folder / "traces" / f"n{index}" if records else None)
+            for index, command in enumerate(commands)
+        ]
+        self._clock_error_ns = clock_error_ns
+        self._ticks_ns = ticks_ns
+        self._network = Network(len(commands))
+        self._cuts: set[tuple[int, int]] = set()
+        self._log: list[dict[str, object]] = []
+        self.uncontrolled: dict[int, list[str]] = {}
+        self.calls = 0
+        library = build_runtime()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._controller = subprocess.Popen(
+                [library.nodes, str(theirs.fileno()), str(self._machine), str(library.attached)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        self._end = ours
+        self._wire = Wire(ours)
+
+    def enabled(self) -> Sequence[Action]:
+        return tuple(self._possible())
+
+    def take(self, action: Action) -> ActionResult:
+        step = _Step()
+        if action not in self.enabled():
+            raise NodeError(
+                "action-not-enabled",
+                f"{action.kind.value} of node {action.node} is not possible now",
+                "Follow a schedule only with the programs that it was recorded with.",
+            )
+        getattr(self, "_" + action.kind.name.lower())(action, step)
+        self._note_outside(step)
+        result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended)
+        self._log.append(
+            {
+                **action._asdict(),
+                "sent": [{**message._asdict(), "data": message.data.hex()} for message in result.sent],
+                "wrote": result.wrote.hex(),
+                "ended": result.ended,
+            }
+        )
+        return result
+
+    def state(self, folder: Path) -> None:
+        for index, node in enumerate(self._nodes):
+            copy_tree(node.folder, folder / f"n{index}")
+            (folder / f"n{index}.output").write_bytes(node.output)
+            (folder / f"n{index}.errors").write_bytes(node.errors)
+        lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
+        (folder / "log.jsonl").write_text(lines, encoding="utf-8")
+
+    def recording(self, node: int) -> NodeRecording:
+        """The trace of a node whose machine has lost the power. Its folder is as the processes left it."""
+        recording = self._nodes[node].recording()
+        seal(recording.trace)
+        return recording
+
+    def close(self) -> None:
+        self._end.close()
+        self._controller.wait()
+        shutil.rmtree(self._machine, ignore_errors=True)
+        for node in self._nodes:
+            node.remove()
+
+    # What may happen
+
+    def _possible(self) -> Iterator[Action]:
+        for index, node in enumerate(self._nodes):
+            if not node.starts:
+                yield Action(ActionKind.START, index)
+        for request in self._network.requests:
+            if self._nodes[request.peer].answers and not self._is_cut(request.socket.node, request.peer):
+                yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
+        for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
+            yield _of_packet(ActionKind.DELIVER, packet)
+        for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
+            yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
+        yield from self._failures()
+
+    def _is_cut(self, one: int, other: int) -> bool:
+        return (min(one, other), max(one, other)) in self._cuts
+
+    def _deliverable(self) -> Iterator[Packet]:
+        for end in self._network.sockets.values():
+            if (
+                end.under_way
+                and end.peer
+                and self._nodes[end.peer.node].answers
+                and not self._is_cut(end.node, end.peer.node)
+            ):
+                yield end.under_way[0]
+        for packet in self._network.datagrams:
+            message = packet.message
+            if not self._is_cut(message.sender, message.receiver) and self._network.receiver(packet):
+                yield packet
+
+    def _may_fire(self) -> Iterator[tuple[int, Timer]]:
+        """Of each node the timers that are due first; of these, all that the clocks' error permits."""
+        firsts = [(index, node.timers.first()) for index, node in enumerate(self._nodes)]
+        earliest_ns = min((first[0].due_ns for _, first in firsts if first), default=0)
+        for index, first in firsts:
+            for timer in first:
+                if self._clock_error_ns is None or timer.due_ns <= earliest_ns + self._clock_error_ns:
+                    yield index, timer
+
+    def _failures(self) -> Iterator[Action]:
+        for index, node in enumerate(self._nodes):
+            if node.crashed:
+                yield Action(ActionKind.RESTART, index, -1, node.starts)
+        for packet in self._network.datagrams:
+            yield _of_packet(ActionKind.LOSE, packet)
+        for packet in self._network.datagrams:
+            if self._network.receiver(packet) and not self._is_cut(packet.message.sender, packet.message.receiver):
+                yield _of_packet(ActionKind.DUPLICATE, packet)
+        for index, node in enumerate(self._nodes):
+            for kind, name in ((ActionKind.CRASH_PROCESS, "process"), (ActionKind.CRASH_MACHINE, "machine")):
+                if node.alive and name in node.command.crash:
+                    yield Action(kind, index, -1, node.starts - 1)
+        for one in range(len(self._nodes)):
+            for other in range(one + 1, len(self._nodes)):
+                yield Action(ActionKind.HEAL if (one, other) in self._cuts else ActionKind.CUT, one, other)
+        for end in self._network.connections():
+            if end.peer and not end.gone and not end.peer.gone:
+                one, other = sorted((end.node, end.peer.node))
+                yield Action(ActionKind.RESET, one, other, 0, end.channel)
+
+    # How it happens
+
+    def _start(self, action: Action, step: _Step) -> None:
+        number = self._nodes[action.node].starts
+        data = self._nodes[action.node].start()
+        self._network.all_started = all(node.starts for node in self._nodes)
+        self._order(NodeOrder.START, action.node, step, number=number, data=data)
+
+    def _restart(self, action: Action, step: _Step) -> None:
+        self._start(action, step)
+
+    def _connect(self, action: Action, step: _Step) -> None:
+        request = next(
+            one
+            for one in self._network.requests
+            if (one.peer, one.socket.node, one.channel) == (action.node, action.peer, action.channel)
+        )
+        self._network.requests.remove(request)
+        listener = self._network.listener(request)
+        if listener:
+            self._order(NodeOrder.REQUEST, action.node, step, number=listener.number, other=request.socket.number)
+        else:
+            step.sent.append(self._network.refuse(request))
+
+    def _deliver(self, action: Action, step: _Step) -> None:
+        packet, end = self._packet(action)
+        if end is None:
+            self._network.datagrams.remove(packet)
+            self._hand_over(packet, step)
+            return
+        end.under_way.popleft()
+        receiver = end.peer
+        assert receiver is not None
+        if receiver.gone:
+            if packet.what not in (RESET, REFUSED) and not end.gone:
+                self._network.write_reset(receiver)
+        elif packet.what in (ACCEPTED, REFUSED):
+            error = _REFUSED_ERROR if packet.what == REFUSED else 0
+            self._order(NodeOrder.CONNECTED, action.node, step, number=receiver.number, other=error)
+        elif packet.what == RESET:
+            self._network.reset(receiver)
+            self._order(NodeOrder.RESET, action.node, step, number=receiver.number)
+        elif packet.what == END:
+            self._order(NodeOrder.FINISH, action.node, step, number=receiver.number)
+        else:
+            self._order(NodeOrder.ARRIVE, action.node, step, number=receiver.number, data=packet.message.data)
+
+    def _hand_over(self, packet: Packet, step: _Step) -> None:
+        receiver = self._network.receiver(packet)
+        assert receiver is not None
+        assert packet.source is not None
+        data = packet.source.ip.packed + packet.message.data
+        node = packet.message.receiver
+        self._order(NodeOrder.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
+
+    def _lose(self, action: Action, step: _Step) -> None:
+        self._network.datagrams.remove(self._packet(action)[0])
+
+    def _duplicate(self, action: Action, step: _Step) -> None:
+        self._hand_over(self._packet(action)[0], step)
+
+    def _timer(self, action: Action, step: _Step) -> None:
+        timers = self._nodes[action.node].timers
+        timer = next(one for one in timers.first() if one.number == action.number)
+        while True:
+            ticks = timers.ticks(timer)
+            quiet = self._fire(action.node, timer, step)
+            following = next((one for node, one in self._may_fire() if node == action.node), None)
+            if not (ticks and quiet and following and timers.ticks(following)):
+                break
+            if following.due_ns > action.due_ns + self._ticks_ns:
+                break
+            timer = following
+
+    def _fire(self, node: int, timer: Timer, step: _Step) -> bool:
+        """Let a timer fire. Returns whether nothing came of it."""
+        for each in [self._nodes[node]] if self._clock_error_ns is None else self._nodes:
+            each.timers.advance(timer.due_ns)
+        before = (len(step.sent), len(step.wrote), step.ended)
+        self._order(NodeOrder.FIRE, node, step, number=timer.number)
+        quiet = (len(step.sent), len(step.wrote), step.ended) == before
+        self._nodes[node].timers.fired(timer, quiet)
+        return quiet
+
+    def _crash_process(self, action: Action, step: _Step) -> None:
+        self._nodes[action.node].crashed = "process"
+        self._order(NodeOrder.KILL, action.node, step)
+
+    def _crash_machine(self, action: Action, step: _Step) -> None:
+        self._nodes[action.node].crashed = "machine"
+        self._network.power_lost(action.node)
+        self._order(NodeOrder.KILL, action.node, step, other=1)
+
+    def _cut(self, action: Action, step: _Step) -> None:
+        self._cuts.add((action.node, action.peer))
+
+    def _heal(self, action: Action, step: _Step) -> None:
+        self._cuts.discard((action.node, action.peer))
+
+    def _reset(self, action: Action, step: _Step) -> None:
+        for end in self._network.connections():
+            assert end.peer is not None
+            ends = sorted((end, end.peer), key=lambda one: one.node)
+            if [one.node for one in ends] == [action.node, action.peer] and end.channel == action.channel:
+                for one in ends:
+                    self._network.reset(one)
+                for one in ends:
+                    self._order(NodeOrder.RESET, one.node, step, number=one.number)
+
+    def _packet(self, action: Action) -> tuple[Packet, Socket | None]:
+        """The packet that an action names, and of a connection the end that sent it."""
+        name = (action.peer, action.node, action.channel, action.number)
+        for packet in self._network.datagrams:
+            if _name(packet.message) == name:
+                return packet, None
+        for end in self._network.sockets.values():
+            if end.under_way and _name(end.under_way[0].message) == name:
+                return end.under_way[0], end
+        raise AssertionError(action)
+
+    # What it leads to
+
+    def _order(
+        self,
+        tag: NodeOrder,
+        node: int,
+        step: _Step,
+        *,
+        number: int = 0,
+        other: int = 0,
+        port: int = 0,
+        data: bytes = b"",
+    ) -> None:
+        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
+        try:
+            for frame in self._wire.events():
+                self._event(frame, step)
+        except (EOFError, OSError) as error:
+            raise NodeError(
+                "controller-ended", "the controller of the nodes has ended", "Run again; if it recurs, report it."
+            ) from error
+        step.sent += self._network.resolve()
+
+    def _event(self, frame: WireFrame, step: _Step) -> None:
+        node = self._nodes[frame.node]
+        if frame.tag == NodeEvent.ARMED:
+            node.timers.arm(frame.number, frame.value, frame.port)
+            step.read_clock |= bool(frame.other)
+        elif frame.tag == NodeEvent.DISARMED:
+            node.timers.disarm(frame.number)
+        elif frame.tag == NodeEvent.CLOCK_READ:
+            step.read_clock = True
+        elif frame.tag == NodeEvent.OUTPUT:
+            if frame.number == _STANDARD_OUTPUT:
+                step.wrote += frame.data
+                node.output += frame.data
+            else:
+                node.errors += frame.data
+        elif frame.tag == NodeEvent.ENDED:
+            node.alive = False
+            if not node.crashed:
+                node.status = step.ended = frame.number
+        elif frame.tag == NodeEvent.UNCONTROLLED:
+            self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
+        elif frame.tag == NodeEvent.FAILED:
+            raise NodeError(
+                "node-failed",
+                f"node {frame.node}: {frame.data.decode(errors='replace')}",
+                "Make sure that the command can be run and that ptrace is permitted.",
+            )
+        elif frame.tag == NodeEvent.UNREST:
+            raise NodeError(
+                "node-unrest",
+                f"node {frame.node} did not come to rest within 10 s",
+                "It computes for long or waits in a loop. Let it wait by a system call.",
+            )
+        elif frame.tag == NodeEvent.REST:
+            self.calls = frame.value
+        else:
+            step.sent += self._network.event(frame)
+
+    def _note_outside(self, step: _Step) -> None:
+        """Refuse what goes to an address that no node has."""
+        while self._network.outside:
+            node, target = self._network.outside.pop(0)
+            named = self.uncontrolled.setdefault(node, [])
+            if f"{target}, which is no node" not in named:
+                named.append(f"{target}, which is no node")
+            refused: list[Request] = [one for one in self._network.requests if one.peer < 0]
+            for request in refused:
+                self._network.requests.remove(request)
+                self._order(
+                    NodeOrder.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR
+                )
+
+
+def _name(message: Message) -> tuple[int, int, int, int]:
+    return message.sender, message.receiver, message.channel, message.number
+
+
+def _of_packet(kind: ActionKind, packet: Packet) -> Action:
+    message = packet.message
+    return Action(kind, message.receiver, message.sender, message.number, message.channel)

@@ -1,0 +1,234 @@
+"""A run of a configuration of nodes: worlds of processes, the checks of their state, and the search over both."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import queue
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import crashcheck
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.nodes.describe import Describer, messages_of
+from crashcheck.checker.nodes.runs import ExactPath, NodeRole, NodeRun, RunChecks, RunRules, StateChecks, execute
+from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
+from crashcheck.checker.nodes.strategies import REDUCED, NodePlan
+from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
+from crashcheck.checker.search.schedules import Diverged
+from crashcheck.checker.token import DIGEST_BYTES, OrderToken
+from crashcheck.command import Command
+from crashcheck.config import Config
+from crashcheck.config.nodes import NodeConfig, NodesConfig
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.nodes.actions import World
+from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.network import address_of
+from crashcheck.runtime.nodes.world import NodeWorld
+from crashcheck.stages.node_checks import CommandChecks, NodeStates
+from crashcheck.stages.phases import OnProgress
+
+_FOLDER = "nodes"  # in a run's folder
+
+
+@dataclass(slots=True, eq=False)
+class NodeSetup:
+    """Makes worlds of a configuration's nodes, in a folder; at most `most` at a time.
+
+    A world has a place of its own, and all places have names of one length: what a program sees of its paths is the
+    same in each run.
+    """
+
+    config: Config
+    nodes: NodesConfig
+    folder: Path
+    most: int
+    _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        for number in range(self.most):
+            self._free.put(number)
+
+    def world(self) -> World:
+        """A new execution, before its start."""
+        number = self._free.get()
+        folder = self.folder / f"world-{number:04}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        commands = [self._command(at, each, folder / f"n{at}") for at, (_, each) in enumerate(self.nodes.each())]
+        return PlacedWorld(commands, folder, self.nodes.clock_error_ns, partial(self._free.put, number))
+
+    def _command(self, number: int, node: NodeConfig, folder: Path) -> NodeCommand:
+        seed = self.config.folder / node.seed if node.seed else None
+        if seed is not None and not seed.is_dir():
+            raise CrashcheckError(
+                "node-seed", f"[[node]] seed: {seed} is no folder.", "Make it, for example in [build]."
+            )
+        variables = {**os.environ, **node.env} if node.env else None
+        return NodeCommand(self.words(number, node.command, folder), seed, node.ends, frozenset(node.crash), variables)
+
+    def words(self, number: int, command: Command, folder: Path) -> tuple[str, ...]:
+        """A node's command. A program that is named by a path is found from the configuration's folder."""
+        peers = ",".join(map(address_of, range(len(self.nodes.names()))))
+        own = {"folder": str(folder), "index": str(number), "address": address_of(number)}
+        program, *rest = command.argv(**own, peers=peers, project=str(self.config.folder))
+        return (str(self.config.folder / program) if "/" in program else program, *rest)
+
+    def rules(self) -> RunRules:
+        """What all runs share."""
+        return RunRules(
+            roles=[NodeRole(name, node.ends, node.status) for name, node in self.nodes.each()],
+            actions=self.nodes.bounds.actions,
+            failures=self.nodes.bounds.failures(),
+            clock=self.nodes.clock_error_ns is not None,
+            checks=StateChecks(partial(self._checks, set()), self.nodes.check.after is not None),
+        )
+
+    def _checks(self, passed: set[NodeStates], world: World) -> RunChecks:
+        assert isinstance(world, PlacedWorld)
+        cuts = self.nodes.strategy.name in REDUCED
+        return CommandChecks(self.nodes.check, self.config.folder, len(self.nodes.names()), world.place, passed, cuts)
+
+    def digest(self) -> bytes:
+        """8 bytes that differ where a token of other nodes, bounds or programs is repeated."""
+        state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        nodes = self.nodes
+        state.update(repr((nodes.bounds, nodes.clock_error_ns)).encode())
+        for number, (name, node) in enumerate(nodes.each()):
+            words = self.words(number, node.command, Path())
+            state.update(repr((name, words, node.seed, node.crash, node.ends, sorted(node.env.items()))).encode())
+            for word in words:
+                path = self.config.folder / word
+                if path.is_file():
+                    state.update(path.read_bytes())
+        return state.digest()
+
+    def describer(self) -> Describer:
+        """Names what is found; a finding's place is the first [[node]]."""
+        lines = self.config.path.read_text(encoding="utf-8").splitlines()
+        line = next((at for at, text in enumerate(lines, 1) if text.strip().startswith("[[node]]")), 1)
+        place = Location(self.config.path.name, line, 0, "", "", (), lines[line - 1].strip())
+        return Describer(self.rules().roles, self.config.model.name, place)
+
+
+class PlacedWorld(NodeWorld):
+    """A world whose place is free again once it is closed."""
+
+    def __init__(
+        self, commands: Sequence[NodeCommand], folder: Path, error_ns: int | None, free: partial[None]
+    ) -> None:
+        self._place = folder
+        self._set_free = free
+        self._closed = False
+        super().__init__(commands, folder, error_ns)
+
+    @property
+    def place(self) -> Path:
+        """The folder that nobody else uses until it is closed."""
+        return self._place
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            super().close()
+            self._set_free()
+
+
+def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgress) -> RunResult:
+    """Search the orders of actions of a configuration's nodes. Raises CrashcheckError."""
+    assert config.nodes is not None
+    setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1)
+    digest = setup.digest()
+    chosen = config.nodes.strategy
+    plan = NodePlan(
+        chosen.name,  # type: ignore[arg-type]  # one of NODE_STRATEGIES
+        chosen.runs,
+        chosen.deviations,
+        chosen.rounds,
+        chosen.backtracks,
+        chosen.seed,
+    )
+    on_progress("checking", None)
+    try:
+        found = NodeSearch(
+            setup.world,
+            setup.rules(),
+            plan,
+            setup.describer(),
+            lambda actions: str(OrderToken(digest, tuple(actions))),
+            Budget(config.budget.seconds, config.budget.states),
+            jobs=jobs,
+            progress=partial(on_progress, "checking"),
+        ).run()
+    except Diverged as error:
+        raise CrashcheckError(
+            "nodes-diverged",
+            f"a run of the nodes was not repeated: {error}.",
+            "Something that the nodes read is not under control: docs/nodes.md lists what is.",
+        ) from error
+    finally:
+        shutil.rmtree(setup.folder, ignore_errors=True)
+    return _result(config, found)
+
+
+def _result(config: Config, found: NodeSearchResult) -> RunResult:
+    assert config.nodes is not None
+    way_out = "docs/nodes.md lists what is under control"
+    outside = tuple(NotFollowed(what, way_out) for what in found.uncontrolled)
+    return RunResult(
+        config_path=str(config.path),
+        model=config.model.name,
+        strategy=config.nodes.strategy.name,
+        stop_reason=found.stop_reason,
+        states=found.states,
+        trace=TraceSummary("", 0, 0, 0, 0, 0, 0, 0, (), 0, 0, 0, (), not_followed=outside),
+        findings=found.findings,
+        uncertain=found.uncertain,
+        not_instrumented=(),
+        warnings=(*_counted(found), *found.warnings),
+        seconds=0.0,
+        version=crashcheck.__version__,
+        discoveries=found.discoveries,
+        fail_on=config.report.fail_on,  # type: ignore[arg-type]  # one of FAIL_ON
+    )
+
+
+def _counted(found: NodeSearchResult) -> Iterator[str]:
+    if found.cut:
+        yield f"{found.cut} of {found.runs} runs were cut, because all that they could come to is part of other runs"
+
+
+def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeRun, Describer]:
+    """Make the run of a token again, up to what is wrong. Raises CrashcheckError: replay-differs and others."""
+    if config.nodes is None:
+        message = "the token is of a run of nodes, and the configuration has no [[node]]"
+        raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
+    setup = NodeSetup(config, config.nodes, folder, 1)
+    if token.digest != setup.digest():
+        message = "the token belongs to other nodes: a command, a program, [bounds] or [time] differs"
+        raise CrashcheckError("token-other-nodes", message, "Run `crashcheck run` again and take the token it prints.")
+    path = ExactPath(token.actions)
+    try:
+        return execute(setup.world(), path, setup.rules()), setup.describer()
+    except Diverged as error:
+        clause = setup.describer().clause(token.actions[len(path.chosen)], {})
+        raise CrashcheckError(
+            "replay-differs",
+            f"the run differs from that of the token at action {len(path.chosen) + 1}: {clause}: {error}",
+            "Something that the nodes read is not under control: docs/nodes.md lists what is.",
+        ) from error
+
+
+def happened(run: NodeRun, describer: Describer) -> Iterator[str]:
+    """The actions of a run, one line each, and what is wrong with it."""
+    messages = messages_of(run)
+    for number, result in enumerate((*run.set_up, *run.results), 1):
+        yield f"{number:4}  {describer.clause(result.action, messages)}"
+        for text in result.wrote.decode("utf-8", "replace").splitlines():
+            yield f"      {describer.node(result.action.node)} | {text}"
+    if run.failure is not None and run.failure.verdict is not None:
+        yield from (f"      check | {text}" for text in run.failure.verdict.output.splitlines())
+    yield f"Then {describer.failure(run.failure)}." if run.failure is not None else "Nothing is wrong with this run."

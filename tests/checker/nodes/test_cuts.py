@@ -1,0 +1,92 @@
+"""The states of all orders: those that one run of each partial order passes, and those of its consistent cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.nodes.cuts import Cuts, nodes_of
+from crashcheck.checker.nodes.describe import Describer
+from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks
+from crashcheck.checker.nodes.search import NodeSearch
+from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
+from crashcheck.checker.results import Location, Outcome, Verdict
+from crashcheck.runtime.nodes.actions import Action, World
+from support.message_programs import Does, MessageProgram, MessageWorld, Node, all_to_all, generated
+
+States = tuple[Node, ...]
+FAILS = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+
+
+class Seen(RunChecks):
+    """Collects the states of all nodes after each action, and in each consistent cut; some may fail."""
+
+    def __init__(self, seen: set[States], failing: frozenset[States] = frozenset()) -> None:
+        self._seen = seen
+        self._failing = failing
+        self._versions: list[list[Node]] = []
+
+    def begun(self, world: World) -> None:
+        self._versions = [[node] for node in cast(MessageWorld, world).reached.nodes]
+
+    def after(self, world: World, action: Action) -> Verdict | None:
+        nodes = cast(MessageWorld, world).reached.nodes
+        for number in nodes_of(action):
+            self._versions[number].append(nodes[number])
+        self._seen.add(nodes)
+        return FAILS if nodes in self._failing else None
+
+    def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
+        for cut in cuts:
+            states = tuple(each[at] for each, at in zip(self._versions, cuts.versions(cut), strict=True))
+            self._seen.add(states)
+            if states in self._failing:
+                return cuts.actions(cut), True
+        return (), True
+
+
+def searched(
+    program: MessageProgram, strategy: NodeStrategy, failing: frozenset[States] = frozenset()
+) -> tuple[set[States], list[str]]:
+    """The states that the check after each action sees, and the findings."""
+    seen: set[States] = set()
+    roles = [NodeRole(f"n{node}") for node in range(program.nodes)]
+    checks = StateChecks(lambda world: Seen(seen, failing), after_each=True)
+    search = NodeSearch(
+        lambda: MessageWorld(program),
+        RunRules(roles, 1000, program.failures, checks=checks),
+        NodePlan(strategy),
+        Describer(roles, "none", Location("crashcheck.toml", 1, 0, "", "", ())),
+        repr,
+        Budget(),
+    )
+    return seen, [finding.message for finding in search.run().findings]
+
+
+@pytest.mark.parametrize("program", [all_to_all(3), all_to_all(2, 3), all_to_all(2, 3, tcp=True)])
+def test_dpor_with_consistent_cuts_sees_the_states_of_all_orders(program: MessageProgram) -> None:
+    assert searched(program, "dpor")[0] == searched(program, "dfs")[0]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_of_generated_programs_the_states_of_all_orders_are_seen(seed: int) -> None:
+    program, _ = generated(seed)
+    # A node that ends with another status than 0 fails, and the cuts of runs that fail are not judged.
+    roles_fail = searched(program, "dfs")[1]
+    if not roles_fail:
+        assert searched(program, "dpor")[0] == searched(program, "dfs")[0]
+
+
+def test_what_fails_in_a_cut_only_is_a_finding_of_a_run() -> None:
+    """Two nodes print what they receive from a third; in the default order node 1 is always first."""
+    program = MessageProgram(
+        3,
+        lambda node: Does("", [(1, "a"), (2, "a")] if node == 0 else ()),
+        lambda node, memory, sender, data: Does("", (), data),
+    )
+    second_only = frozenset({(Node(), Node(), Node(printed="a"))})
+    assert searched(program, "dpor", second_only)[1] == ["the check fails if `a` from n0 to n2 is delivered"]
+    assert searched(program, "dfs", second_only)[1] == ["the check fails if `a` from n0 to n2 is delivered"]

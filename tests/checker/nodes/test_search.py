@@ -1,0 +1,182 @@
+"""Searches over the orders of toy nodes: what is found, in its smallest form, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.evidence import ActionOrder
+from crashcheck.checker.nodes.describe import Describer
+from crashcheck.checker.nodes.runs import NodeRole, RunRules
+from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
+from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
+from crashcheck.checker.results import Location, StopReason
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult
+from support.message_programs import Does, MessageProgram, MessageWorld, two_phase_commit
+
+STRATEGIES: Sequence[NodeStrategy] = ("random", "dfs", "dpor", "bounded-dpor", "hybrid")
+CONFIGURED = Location("crashcheck.toml", 1, 0, "", "", ())
+
+
+def searched(
+    program: MessageProgram, strategy: NodeStrategy = "dpor", jobs: int = 1, ends: Sequence[int] = ()
+) -> NodeSearchResult:
+    roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
+    return NodeSearch(
+        lambda: MessageWorld(program),
+        RunRules(roles, 300, program.failures),
+        NodePlan(strategy, runs=200, rounds=4, backtracks=20),
+        Describer(roles, "none", CONFIGURED),
+        lambda actions: repr(tuple(actions)),
+        Budget(),
+        jobs=jobs,
+    ).run()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_commit_after_the_first_yes_is_found_and_named_by_the_two_votes(strategy: NodeStrategy) -> None:
+    found = searched(two_phase_commit(planted=True, votes="yyn"), strategy)
+    (finding,) = found.findings
+    yes = "n1" if "n1" in finding.message else "n2"  # they differ in their number only
+    assert finding.message == f"n3 ends with status 1 if `y` from {yes} to n0 is delivered before `n` from n3 to n0"
+    shown = finding.evidence
+    assert isinstance(shown, ActionOrder)
+    assert [row.what for row in shown.rows if row.kind != "start"] == [
+        f"`prepare` from n0 to {yes} is delivered",
+        "`prepare` from n0 to n3 is delivered",
+        f"`y` from {yes} to n0 is delivered",
+        "`commit` from n0 to n3 is delivered",
+        "not yet: `n` from n3 to n0",
+    ]
+    assert [row.role for row in shown.rows[-3:]] == ["first", "", "second"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_phase_commit_as_it_should_be_has_no_findings(strategy: NodeStrategy) -> None:
+    found = searched(two_phase_commit(votes="yyn"), strategy)
+    assert (found.findings, found.uncertain, found.stop_reason) == ((), (), StopReason.EXHAUSTED)
+
+
+def lost_reply(retries: bool) -> MessageProgram:
+    """A client asks a server, and waits for the answer; with a timer it asks again."""
+
+    def starts(node: int) -> Does:
+        return Does("", [(1, "ask")], timer=retries) if node == 0 else Does("")
+
+    def receives(node: int, memory: str, sender: int, data: str) -> Does:
+        return Does("", [(0, "answer")]) if node else Does("", ends=0)
+
+    def fires(node: int, memory: str) -> Does:
+        return Does(memory, [(1, "ask")], timer=True)
+
+    return MessageProgram(2, starts, receives, fires, failures={"loss": 1})
+
+
+def test_a_lost_message_that_nobody_repeats_is_a_deadlock() -> None:
+    found = searched(lost_reply(retries=False), ends=[0])
+    assert [finding.message for finding in found.findings] == [
+        "n0 waits for ever if `answer` from n1 to n0 is lost",
+        "n0 waits for ever if `ask` from n0 to n1 is lost",
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["dfs", "dpor"])
+def test_what_a_node_could_still_do_when_the_others_have_ended_is_searched_too(strategy: NodeStrategy) -> None:
+    """Node 1 has a timer; by default it fires after node 0, the only one that must end, has ended."""
+
+    def receives(node: int, memory: str, sender: int, data: str) -> Does:
+        return Does("", ends=0)
+
+    program = MessageProgram(
+        3,
+        lambda node: Does("", [(0, "end")] if node == 2 else (), timer=node == 1),
+        receives,
+        lambda node, memory: Does("", ends=1),
+    )
+    found = searched(program, strategy, ends=[0])
+    assert [finding.message for finding in found.findings] == ["n1 ends with status 1 if timer 2 of n1 fires"]
+
+
+def test_what_is_found_does_not_depend_on_how_many_runs_are_made_at_a_time() -> None:
+    results = [searched(two_phase_commit(planted=True, votes="yny"), jobs=jobs) for jobs in (1, 2, 5)]
+    assert [(each.findings, each.runs, each.cut) for each in results] == [
+        (results[0].findings, results[0].runs, results[0].cut)
+    ] * 3
+
+
+def ping_pong() -> MessageProgram:
+    return MessageProgram(
+        2,
+        lambda node: Does("", [(1, "ping")] if node == 0 else ()),
+        lambda node, memory, sender, data: Does("", [(sender, data)]),
+    )
+
+
+def test_runs_that_reach_the_bound_of_actions_are_no_proof() -> None:
+    states = searched(ping_pong()).states
+    assert (states.executed, states.feasible_exact) == (1, False)
+    assert states.feasible_note == "there may be more runs: 1 runs reached the bound of 300 actions"
+
+
+class Forgetful(MessageWorld):
+    """A world that fails in the first run only."""
+
+    runs = 0
+
+    def take(self, action: Action) -> ActionResult:
+        result = super().take(action)
+        if action.kind is ActionKind.DELIVER and Forgetful.runs == 0:
+            return result._replace(ended=1 << 8)
+        return result
+
+    def close(self) -> None:
+        Forgetful.runs += 1
+
+
+def test_a_failure_that_is_not_repeated_is_no_finding() -> None:
+    Forgetful.runs = 0
+    program = two_phase_commit()
+    roles = [NodeRole(f"n{node}") for node in range(4)]
+    search = NodeSearch(
+        lambda: Forgetful(program),
+        RunRules(roles, 300),
+        NodePlan("dfs"),
+        Describer(roles, "none", CONFIGURED),
+        repr,
+        Budget(states=1),
+    )
+    found = search.run()
+    assert (found.findings, found.uncertain, found.states.flaky) == ((), (), 1)
+    assert found.warnings == ("a run (n1 ends with status 1) failed, and did not when it was repeated",)
+
+
+class Uncontrolled(MessageWorld):
+    def take(self, action: Action) -> ActionResult:
+        self.uncontrolled = {2: ["io_uring"]}
+        return super().take(action)
+
+
+def test_what_a_run_shows_that_is_not_under_control_is_uncertain() -> None:
+    program = two_phase_commit(planted=True, votes="yyn")
+    roles = [NodeRole(f"n{node}") for node in range(4)]
+    describer = Describer(roles, "none", CONFIGURED)
+    search = NodeSearch(
+        lambda: Uncontrolled(program), RunRules(roles, 300), NodePlan("dpor"), describer, repr, Budget()
+    )
+    found = search.run()
+    assert (found.findings, found.uncontrolled) == ((), ("n2: io_uring",))
+    assert [finding.uncertain for finding in found.uncertain] == ["the run is not fully under control: n2: io_uring"]
+
+
+def test_a_message_that_need_not_be_delivered_twice_is_delivered() -> None:
+    """Any `add` after the first makes node 1 fail: a second copy, or the second message."""
+    program = MessageProgram(
+        2,
+        lambda node: Does("", [(1, "add"), (1, "add")] if node == 0 else ()),
+        lambda node, memory, sender, data: Does("one", ends=1 if memory else None),
+        failures={"duplicate": 1},
+    )
+    found = searched(program)
+    assert {finding.message for finding in found.findings} == {"n1 ends with status 1 in the default order of actions"}

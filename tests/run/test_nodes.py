@@ -1,0 +1,111 @@
+"""`crashcheck run` and `replay` on nodes that are real processes: two-phase commit in C, with a planted bug."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import compilers
+from support.command_line import run_crashcheck
+
+SOURCE = Path(__file__).parent / "nodes" / "commit.c"
+NODES = """
+[[node]]
+name = "coordinator"
+command = "./commit {{index}} {{peers}} {arguments}"
+ends = true
+[[node]]
+name = "participant"
+command = "./commit {{index}} {{peers}} {arguments}"
+count = 3
+ends = true
+[strategy]
+name = "dpor"
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("commit") / "commit"
+    command = [*compilers.c_compiler(), "-O1", "-g", "-Wall", "-Wextra", "-Werror", str(SOURCE), "-o", str(target)]
+    subprocess.run(command, check=True)
+    return target
+
+
+@pytest.fixture
+def project(tmp_path: Path, program: Path) -> Path:
+    os.link(program, tmp_path / "commit")
+    return tmp_path
+
+
+def run(project: Path, text: str, *options: str) -> tuple[int, dict[str, Any], str]:
+    """The exit code, the JSON report and what was printed."""
+    (project / "crashcheck.toml").write_text(text)
+    formats = ("--format", "json=report.json", "--format", "terminal", "--format", "html=report.html")
+    ended = run_crashcheck("run", *formats, *options, cwd=project, env=os.environ)
+    report = project / "report.json"
+    return ended.returncode, json.loads(report.read_text()) if report.exists() else {}, ended.stdout + ended.stderr
+
+
+def test_a_commit_after_the_first_yes_is_found_minimised_and_replayed(project: Path) -> None:
+    code, report, printed = run(project, NODES.format(arguments="yyn first"))
+    assert code == 1, printed
+    (finding,) = report["findings"]
+    yes = "participant1" if "participant1" in finding["message"] else "participant2"
+    assert finding["message"] == (
+        f"participant3 ends with status 1 if `yes` from {yes} to coordinator is delivered before "
+        "`no` from participant3 to coordinator"
+    )
+    rows = finding["evidence"]["rows"]
+    assert [row["what"] for row in rows[10:]] == [
+        f"`prepare` from coordinator to {yes} is delivered",
+        "`prepare` from coordinator to participant3 is delivered",
+        f"`yes` from {yes} to coordinator is delivered",
+        "`commit` from coordinator to participant3 is delivered",
+        "not yet: `no` from participant3 to coordinator",
+    ]
+    assert '<svg class="pic spacetime"' in (project / "report.html").read_text()
+    replays = [run_crashcheck("replay", finding["replay"], cwd=project, env=os.environ) for _ in range(2)]
+    assert [each.returncode for each in replays] == [1, 1]
+    assert replays[0].stdout == replays[1].stdout
+    assert replays[0].stdout.endswith("      participant3 | commit\nThen participant3 ends with status 1.\n")
+
+
+def test_two_phase_commit_as_it_should_be_passes_in_all_orders(project: Path) -> None:
+    code, report, printed = run(project, NODES.format(arguments="yyn"))
+    assert (code, report["findings"], report["run"]["states"]["feasible_exact"]) == (0, [], True), printed
+
+
+def test_partial_orders_are_the_orders_in_which_the_coordinator_receives_the_votes(project: Path) -> None:
+    """Without acknowledgements and timers, and with nodes that stay: the votes of 3 participants have 6 orders."""
+    code, report, printed = run(project, NODES.format(arguments="yyy stay").replace("ends = true\n", ""))
+    states = report["run"]["states"]
+    assert (code, states["feasible"], states["executed"], states["feasible_exact"]) == (0, 6, 6, True), printed
+
+
+def test_a_token_of_another_program_is_refused(project: Path) -> None:
+    _, report, _ = run(project, NODES.format(arguments="yyn first"), "--states", "40")
+    token = report["findings"][0]["replay"]
+    data = (project / "commit").read_bytes()
+    (project / "commit").unlink()
+    (project / "commit").write_bytes(data + b"changed")
+    (project / "commit").chmod(0o755)
+    replay = run_crashcheck("replay", token, cwd=project, env=os.environ)
+    assert replay.returncode == 2
+    assert "[token-other-nodes]" in replay.stderr
+
+
+def test_a_check_of_the_end_judges_files_and_output(project: Path) -> None:
+    check = '\n[check]\nend = "grep -q abort {state}/n0.output"\n'
+    code, report, _ = run(project, NODES.format(arguments="yyy") + check, "--states", "5")
+    assert (code, report["findings"][0]["message"]) == (1, "the check of the end fails in the default order of actions")
+
+
+def test_options_of_crash_states_are_refused(project: Path) -> None:
+    code, _, printed = run(project, NODES.format(arguments="yyn"), "--base", "HEAD")
+    assert (code, "--base does not work on nodes" in printed) == (2, True)

@@ -1,0 +1,113 @@
+"""One node: it reads our clock, our random bytes and our numbers, and a repeated run is the same byte for byte."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crashcheck.runtime.nodes.actions import Action, ActionKind, NodeError
+from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.world import NodeWorld
+from support.node_runs import Worlds, by_default, output
+
+Program = Callable[[str], str]
+
+
+def test_all_that_differs_between_runs_is_the_same_in_ten(worlds: Worlds, node_program: Program) -> None:
+    def run() -> bytes:
+        world = worlds((node_program("sources"),))
+        results = by_default(world)
+        assert [result.ended for result in results] == [0]
+        assert world.uncontrolled == {}
+        return output(results, 0)
+
+    first = run()
+    assert {run() for _ in range(9)} == {first}
+    assert re.search(rb"^pid 2 parent 1$", first, re.M)
+    assert re.search(rb"^clock 0 1577836800.000000000$", first, re.M)
+    assert re.search(rb"^clock 1 1000.000000000$", first, re.M)
+    assert re.findall(rb"^([abc]) 1 \d+ 1577836800$", first, re.M) == [b"a", b"b", b"c"]
+    assert re.search(rb"^n0 processors 1 at 0, up 1000, ", first, re.M)
+
+
+def test_two_nodes_have_other_random_bytes(worlds: Worlds, node_program: Program) -> None:
+    results = by_default(worlds((node_program("sources"),), (node_program("sources"),)))
+    lines = [re.findall(rb"^random .*$", output(results, node), re.M) for node in (0, 1)]
+    assert len({*lines[0], *lines[1]}) == 4
+
+
+def test_what_sleeps_takes_no_time(worlds: Worlds) -> None:
+    began = time.monotonic()
+    world = worlds(("sleep", "86400"))
+    results = by_default(world)
+    assert [(result.action.kind, result.action.due_ns) for result in results[1:]] == [(ActionKind.TIMER, 86400 * 10**9)]
+    assert results[-1].ended == 0
+    assert time.monotonic() - began < 3600
+
+
+def test_threads_run_one_at_a_time_and_the_same_way(worlds: Worlds, node_program: Program) -> None:
+    runs = [by_default(worlds((node_program("threads"),))) for _ in range(3)]
+    assert output(runs[0], 0) == b"0123" * 6 + b" late joined\n"
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_a_python_program_runs_its_event_loop(worlds: Worlds) -> None:
+    code = "import asyncio, random; asyncio.run(asyncio.sleep(2)); print(random.random())"
+    runs = [by_default(worlds((sys.executable, "-c", code))) for _ in range(3)]
+    assert runs[0] == runs[1] == runs[2]
+    assert runs[0][-1].ended == 0
+    assert 0 < float(output(runs[0], 0)) < 1
+
+
+def test_a_command_that_is_missing_is_an_error_for_the_user(worlds: Worlds) -> None:
+    world = worlds(("/nonexistent/program",))
+    with pytest.raises(NodeError, match="/nonexistent/program: No such file or directory") as caught:
+        world.take(Action(ActionKind.START, 0))
+    assert caught.value.slug == "node-failed"
+
+
+def test_a_node_that_is_killed_by_a_signal_ends_with_it(worlds: Worlds) -> None:
+    assert by_default(worlds(("sh", "-c", "kill -ABRT $$")))[-1].ended == 6
+
+
+def test_children_are_waited_for(worlds: Worlds) -> None:
+    results = by_default(worlds(("sh", "-c", "sleep 2 & (echo child; exit 3); echo $?; wait; echo done | cat")))
+    assert output(results, 0) == b"child\n3\ndone\n"
+    assert results[-1].ended == 0
+
+
+def test_a_node_s_folder_has_the_same_path_in_each_run(worlds: Worlds, tmp_path: Path) -> None:
+    for name in ("one", "another"):
+        words = ("sh", "-c", 'pwd; echo "$0" $WHERE; echo x > "$0/file"', str(tmp_path / name / "n0"))
+        command = NodeCommand(words, variables={"WHERE": str(tmp_path / name / "n0") + ":", "PATH": "/usr/bin:/bin"})
+        world = NodeWorld([command], tmp_path / name)
+        try:
+            assert output(by_default(world), 0) == b"/media\n/media /media:\n"
+            assert (tmp_path / name / "n0" / "file").read_bytes() == b"x\n"
+        finally:
+            world.close()
+
+
+def test_processes_that_wait_for_each_other_s_pipes_rest(worlds: Worlds) -> None:
+    code = "import multiprocessing as m\nwith m.Pool(2) as pool: print(pool.map(abs, [-1, -2, 3]))"
+    results = by_default(worlds((sys.executable, "-c", code)))
+    assert output(results, 0) == b"[1, 2, 3]\n"
+    assert results[-1].ended == 0
+
+
+@pytest.mark.slow
+def test_a_node_that_computes_for_ever_is_an_error_for_the_user(worlds: Worlds) -> None:
+    world = worlds(("sh", "-c", "while :; do :; done"))
+    with pytest.raises(NodeError, match="node 0 did not come to rest within 10 s") as caught:
+        world.take(Action(ActionKind.START, 0))
+    assert caught.value.slug == "node-unrest"
+
+
+def test_a_loop_that_waits_by_reading_the_clock_ends(worlds: Worlds) -> None:
+    code = "import time; until = time.monotonic() + 60\nwhile time.monotonic() < until: pass\nprint('over')"
+    assert [output(by_default(worlds((sys.executable, "-c", code))), 0) for _ in range(2)] == [b"over\n"] * 2
