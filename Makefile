@@ -31,8 +31,9 @@ endif
 test: $(READY_DEV) ## the tests, under 10 minutes; PYTEST_ARGS="-k name" picks some
 	$(IN) $(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
-test-slow: $(READY_DEV) ## the tests that build other people's programs: see tests/real/README.md
+test-slow: $(READY_DEV) ## the tests that build other people's programs (tests/real/README.md); properties, ten times as long
 	$(IN) $(PY) -m pytest -m slow $(PYTEST_ARGS)
+	$(IN) CRASHCHECK_EXAMPLES=10 $(PY) -m pytest -n auto -m hypothesis $(PYTEST_ARGS)
 
 fuzz: $(READY_FUZZ) ## damaged documents for each parser; FUZZ_ARGS="--seconds 600 trace" searches one for ten minutes
 	$(IN) PYTHONPATH=tests $(PY) -m fuzz $(FUZZ_ARGS)

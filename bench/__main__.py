@@ -24,6 +24,7 @@ PARTS = (
     "ready",
     "search",
     "decided",
+    "many_bugs",
     "pmdk",
     "memory",
     "ranking",

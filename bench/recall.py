@@ -45,11 +45,7 @@ STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "rando
 
 
 class _Found(Exception):
-    """A proved finding: how far the search was."""
-
-    def __init__(self, executed: int) -> None:
-        super().__init__(executed)
-        self.executed = executed
+    """A proved finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +211,20 @@ def _search(
 ) -> SearchResult | int | None:
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
+    def led_to() -> int:
+        """States when the state had failed that led to it: the search continued while its cause was looked for."""
+        return min((draft.found[0] for draft in search.register.drafts if draft.found[0]), default=0)
+
     def watch(progress: Progress) -> None:
-        if progress.findings and not to_the_end:
-            raise _Found(progress.executed)
+        if progress.findings and not to_the_end and led_to():
+            raise _Found
 
     plan = strategy_of(config, run, early=early_states(budget))
     search = search_of(config, run, executor, plan, budget, folder=work, progress=watch)
     try:
         explored = search.run()
-    except _Found as found:
-        return found.executed
+    except _Found:
+        return led_to()
     return explored if to_the_end else None
 
 

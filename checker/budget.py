@@ -133,6 +133,10 @@ class Meter:
         seconds = self._budget.seconds
         return None if seconds is None else max(0.0, seconds * (1 + OVERRUN) - self.elapsed_s)
 
+    def explaining_left(self) -> float | None:
+        """`explaining_left_s` as a function, as `left`."""
+        return self.explaining_left_s
+
     def reporting_left(self) -> float | None:
         """As `explaining_left_s`, but half of the time beyond the end is left to the steps after the search."""
         seconds = self._budget.seconds

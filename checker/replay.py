@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from crashcheck.checker.execution.check_script import CheckOnImage
 from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.states.space import CrashState
@@ -22,8 +24,7 @@ class Replayed:
     state: CrashState
     image: Path
     verdict: Verdict
-    command: str  # to be typed for the image
-    operations: bytes = b""  # what replaces {ops} in it, if it has that
+    check: CheckOnImage | None  # what ran; None: the oracle judged the image itself
 
 
 def replay(
@@ -46,7 +47,7 @@ def replay(
     _must_be_feasible(subject, state)
     if len(token.levels) == 1:
         executor.images.write_image(state, image)
-        return Replayed(subject, state, image, executor.run(state), executor.shown(state.point, str(image)))
+        return Replayed(subject, state, image, executor.run(state), _check_on(executor, state.point))
     if deeper is None or len(token.levels) != 2:
         raise CrashcheckError(
             "token-no-state",
@@ -60,7 +61,16 @@ def replay(
     with deeper.executor(recovery, subject, state) as below:
         below.images.write_image(inner.state, image)
         verdict = below.run(inner.state)
-        return Replayed(recovery.subject, inner.state, image, verdict, below.shown(inner.state.point, str(image)))
+        return Replayed(recovery.subject, inner.state, image, verdict, _check_on(below, inner.state.point))
+
+
+def _check_on(executor: Executor, point: int) -> CheckOnImage | None:
+    if isinstance(executor, ImageJudge):
+        return None
+    setup, (acked, printed) = executor.workers.setup, executor.images.acknowledged(point)
+    stages = executor.oracle.stages(point)
+    output = setup.recorded_stdout.read_bytes()[:printed] if setup.recorded_stdout is not None else b""
+    return CheckOnImage(setup, acked, output, b"".join(stages) if stages else None)
 
 
 def _record(subject: Subject, executor: Executor, state: CrashState, image: Path, deeper: RecoverySearch) -> Recovery:

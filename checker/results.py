@@ -48,7 +48,7 @@ class StopReason(StrEnum):
     BUDGET_SECONDS = "budget-seconds"
     INTERRUPTED = "interrupted"
     DISK_FULL = "disk-full"
-    REOPEN = "reopen"  # a clean reopen changes what the driver prints: no crash state can be judged
+    REOPEN = "reopen"  # of an earlier version: a clean reopen changed what the driver printed
 
     @property
     def broken_off(self) -> bool:
@@ -369,6 +369,9 @@ class NotFollowed:
     way_out: str  # what would give a verdict
 
 
+NOT_COMPARED = NotFollowed("what changed besides: the trace was not compared with the files", "raise the budget")
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
     """What was recorded and how much of it can be trusted."""
@@ -483,4 +486,5 @@ class RunResult:
     name: str = ""  # given by the user, to tell runs of one configuration and model apart
     phases: tuple[Phase, ...] = ()  # in the order in which they began
     discoveries: tuple[Discovery, ...] = ()  # of the findings, proved or not, in their order
+    first_state_s: Amount | None = None  # of the search's seconds, until its first state had a verdict; None: none had
     again: tuple[Earlier, ...] = ()  # findings of earlier runs that were tested first (--failing), and not met

@@ -62,9 +62,20 @@ class Subject:
     def event_of(self, piece: int) -> int:
         return int(self.graph.event[self.graph.whole(piece)[0]])
 
-    def in_order(self, piece: int) -> tuple[int, int]:
-        """Sorts pieces by program order."""
-        return self.event_of(piece), piece
+    def events_of(self, pieces: Sequence[int]) -> NDArray[np.int64]:
+        return self.graph.event[self.graph.wholes(np.array(pieces, dtype=np.int64))]
+
+    def first_of(self, pieces: Sequence[int]) -> int:
+        """The first in program order of some pieces, which ascend."""
+        return pieces[int(self.events_of(pieces).argmin())]
+
+    def last_of(self, pieces: Sequence[int]) -> int:
+        """The last in program order of some pieces, which ascend."""
+        return pieces[-1 - int(self.events_of(pieces)[::-1].argmax())]
+
+    def issued_from(self, event: int, pieces: Sequence[int]) -> tuple[int, ...]:
+        """Those of some pieces that were issued at an event or later."""
+        return tuple(np.array(pieces, dtype=np.int64)[self.events_of(pieces) >= event].tolist())
 
     def path_of(self, piece: int) -> str:
         return self.graph.path(piece)

@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from crashcheck.cache import cache_folder
@@ -24,6 +25,8 @@ INCLUDE = _HOME / "include"
 SOURCE_FOLDERS = ("recorder", "interpose", "explorer")
 SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its own
 NODES = _HOME / "nodes"  # the controller of nodes: likewise
+GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no part of the recorder
+GUARD_MODELS = INCLUDE / "guard" / "models.def"
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -44,6 +47,8 @@ _VERSIONED = "pmem"  # the source whose shared object has names of that version
 VERSIONS = "CRASHCHECK_1 { local: cc_outside_*; };\nLIBPMEM_1.0 { };\n"
 LINK_FLAGS = ("-shared", "-Wl,-soname,libcrashcheck.so", "-Wl,-z,now", "-Wl,-z,noexecstack")
 
+GUARD_LINK_FLAGS = ("-shared", "-Wl,-soname,libcrashcheckguard.so", "-Wl,-z,now", "-Wl,-z,noexecstack")
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLibrary:
@@ -61,6 +66,15 @@ class RuntimeLibrary:
     syscalls: Path  # a program that records the system calls of others
     nodes: Path  # a program that answers the system calls of others
     attached: Path  # a library for it, which records what these do to files
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLibrary:
+    """Where the compiled runtime of programs that learn or are guarded is; `archive` is for -static."""
+
+    shared: Path
+    archive: Path
+    include: Path
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -81,6 +95,11 @@ def find_compiler() -> tuple[str, ...]:
 def c_sources() -> list[Path]:
     """Return the recorder's C files, sorted; their names are unique across folders, as their objects share one."""
     return sorted(path for folder in SOURCE_FOLDERS for path in (_HOME / folder).glob("*.c"))
+
+
+def guard_sources() -> list[Path]:
+    """Return the C files of the guard's runtime, sorted."""
+    return sorted(GUARD.glob("*.c"))
 
 
 def syscalls_sources() -> list[Path]:
@@ -107,13 +126,7 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
     """
     command = tuple(compiler) if compiler else find_compiler()
     sources = c_sources()
-    home = _home(command, sources)
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with open(home.parent / ".lock", "w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # only so that the work is not done twice: the rename is what counts
-            if not home.is_dir():
-                _build(command, sources, home)
+    home = _made(_home(command, sources), partial(_compile, command, sources))
     return RuntimeLibrary(
         home / "libcrashcheck.so",
         home / "libcrashcheck.a",
@@ -130,14 +143,33 @@ def is_built() -> bool:
     return _home(find_compiler(), c_sources()).is_dir()
 
 
+def build_guard(compiler: Sequence[str] | None = None) -> GuardLibrary:
+    """Compile the guard's runtime unless the cache has it, and return where it is; as `build_runtime`."""
+    command = tuple(compiler) if compiler else find_compiler()
+    home = _made(cache_folder() / f"guard-{_key(command, guard_sources())}", partial(_compile_guard, command))
+    return GuardLibrary(home / "libcrashcheckguard.so", home / "libcrashcheckguard.a", home / "include")
+
+
 def _home(command: Sequence[str], sources: Sequence[Path]) -> Path:
     return cache_folder() / f"runtime-{_key(command, sources)}"
 
 
-def _build(command: Sequence[str], sources: Sequence[Path], home: Path) -> None:
+def _made(home: Path, compile_in: Callable[[Path], None]) -> Path:
+    """The folder `home` of the cache, filled by `compile_in` if it is not there."""
+    if home.is_dir():
+        return home
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.parent / ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # only so that the work is not done twice: the rename is what counts
+        if not home.is_dir():
+            _fill(home, compile_in)
+    return home
+
+
+def _fill(home: Path, compile_in: Callable[[Path], None]) -> None:
     work = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
     try:
-        _compile(command, sources, work)
+        compile_in(work)
         os.chmod(work, 0o755)
         work.rename(home)
     finally:
@@ -156,7 +188,7 @@ def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
         *sorted(INCLUDE.rglob("*.h")),
     ]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
-    digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS)).encode())
+    digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS, *GUARD_LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
     return digest.hexdigest()[:24]
 
@@ -196,11 +228,27 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
     ):
         made = ["-o", str(work / program), *map(str, parts), "-ldl"]
         _run([*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", *made])
+    _copy_headers(work)
+    for target in {names, *shared, *plain}:
+        target.unlink()
+
+
+def _copy_headers(work: Path) -> None:
     include = work / "include"
     include.mkdir()
     for header in PUBLIC_HEADERS:
         shutil.copy(INCLUDE / header, include / header)
-    for target in {names, *shared, *plain}:
+
+
+def _compile_guard(command: Sequence[str], work: Path) -> None:
+    objects = [work / f"{source.stem}.o" for source in guard_sources()]
+    for source, target in zip(guard_sources(), objects, strict=True):
+        _run([*command, *FLAGS, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
+    links = [*GUARD_LINK_FLAGS, "-o", str(work / "libcrashcheckguard.so"), *map(str, objects)]
+    _run([*command, *links, "-lpthread"])
+    _run([*_archiver(command), "rcs", str(work / "libcrashcheckguard.a"), *map(str, objects)])
+    _copy_headers(work)
+    for target in objects:
         target.unlink()
 
 

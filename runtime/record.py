@@ -156,10 +156,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
         traces_calls = workload.recorder != "linked"
         with _preloadable(None if traces_calls else library.shared) as preload:
             environment = _environment(workload, work, preload)
-            if workload.setup is not None:
-                with_its_own = replace(workload, env={**workload.env, **workload.setup_env})
-                variables = _environment(with_its_own, work, preload)
-                _run_setup(workload.setup, work, home, variables, workload.setup_timeout_s)
+            _set_up(workload, work, home, preload)
             copy_tree(work / "pool", work / "first")
             variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
@@ -188,6 +185,34 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
     else:
         validate.check_trace(recording, workload.command, workload.patterns, home, workload.must_update)
     return recording
+
+
+def run_plain(workload: Workload, folder: Path) -> ProcessEnd:
+    """Run a workload's command in a pool folder of its own, without a recorder.
+
+    Raises CrashcheckError: `workload-failed`, `workload-timeout`, `setup-failed`, `setup-timeout`, `record-folder`,
+    `record-disk-full`.
+    """
+    work = folder.resolve()
+    home = (workload.cwd or Path.cwd()).resolve()
+    try:
+        _make_pool(workload, work)
+        _set_up(workload, work, home, "")
+        command, environment = _fill(workload.command, work / "pool"), _environment(workload, work, "")
+        end = supervise(command, work, home, environment, workload.timeout_s, "stdout", "stderr")
+    except OSError as error:
+        raise from_os(error, work) from error
+    if workload.must_succeed:
+        _require_success(Recording(work, end), workload)
+    return end
+
+
+def _set_up(workload: Workload, work: Path, home: Path, preload: str) -> None:
+    """Run the setup command, if there is one."""
+    if workload.setup is not None:
+        with_its_own = replace(workload, env={**workload.env, **workload.setup_env})
+        variables = _environment(with_its_own, work, preload)
+        _run_setup(workload.setup, work, home, variables, workload.setup_timeout_s)
 
 
 def _make_pool(workload: Workload, work: Path) -> None:

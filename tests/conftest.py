@@ -20,8 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Tests start hundreds of Pythons. Each module is compiled once for all of them, whatever the caller's setting.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Zig keeps a lock while it builds the C++ library: with a cache for all checkouts, they would wait for one another.
+os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig-cache"))
+
 # How long an example takes is the machine's affair.
-settings.register_profile("crashcheck", deadline=None)
+settings.register_profile("crashcheck", deadline=None, derandomize=True)
 settings.load_profile("crashcheck")
 
 

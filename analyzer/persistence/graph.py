@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # importing it takes as long as all else that a run imports, 
     import networkx as nx
 
 NEVER = 1 << 62  # durable_from of a piece that nothing makes durable
+PIECE_KINDS = ("data", "size", "exists", "name")  # of the kinds of pieces, as words
 STALE_BYTE = 0xA5  # for bytes of which only the disk knows; no text holds it
 
 
@@ -177,6 +178,18 @@ class PersistenceGraph:
             raise IndexError(f"no piece {id_}")
         return piece, index
 
+    def wholes(self, ids: Ints) -> Ints:
+        """For each of some pieces and parts the piece that it is, or is a part of."""
+        if not len(ids) or int(ids.max()) < len(self):
+            return ids
+        return np.where(ids < len(self), ids, np.searchsorted(self._part_base, ids, side="right") - 1)
+
+    def sizes_after(self, ids: Ints) -> Ints:
+        """`size_after` of each."""
+        rows = self.wholes(ids)
+        stops = (self.old_size[rows] // PAGE_BYTES + 1 + ids - self._part_base[rows]) * PAGE_BYTES
+        return np.where(ids < len(self), self.offset[rows], stops)
+
     def size_after(self, id_: int) -> int:
         """The file size that a size step, or a part of one, leaves."""
         piece, index = self.whole(id_)
@@ -192,7 +205,7 @@ class PersistenceGraph:
             int(self.event[row]),
             int(self.granule[row]),
             int(self.file[row]),
-            ("data", "size", "exists", "name")[int(self.kind[row])],
+            PIECE_KINDS[int(self.kind[row])],
             self.size_after(id_) if int(self.kind[row]) == SIZE else int(self.offset[row]),
             int(self.size[row]),
             int(self.durable_from[row]),

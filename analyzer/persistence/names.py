@@ -89,7 +89,7 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
     first = dict(names.entries)
     updates = []
 
-    events_of_names = list(name_events(trace))
+    events_of_names = name_events(trace)
     brought = {
         call.inode: (call.to_folder, call.to_name) if isinstance(call, Rename) else (call.folder, call.name)
         for call in reversed(events_of_names)
@@ -100,7 +100,7 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
         above = paths[folder][1][-1] if folder in paths else path_of(*brought[folder]) if folder in brought else ""
         return f"{above}/{name}" if above else name
 
-    shown = ShownNames(trace)
+    shown = ShownNames.of(trace)
     for call in events_of_names:
         entries = _entries(call)
         if not entries:

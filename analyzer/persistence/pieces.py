@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,50 +27,49 @@ LOOSE = 1  # after earlier pieces of the same word only
 LOOSE_AFTER = 2  # after every IN_ORDER piece of an earlier event, and earlier pieces of the same word
 
 
-@dataclass(frozen=True, slots=True)
-class SizeStep:
-    """A change of a file's size or existence. `new` and `old` are sizes in bytes.
+class SizeSteps(NamedTuple):
+    """Changes of files' sizes and existence, as parallel arrays in trace order. `new` and `old` are sizes in bytes.
 
     Of existence `new` is 0, and `old` is 1 where the file goes away, else 0.
     """
 
-    event: int
-    file: int
-    kind: int  # SIZE or EXISTS
-    old: int
-    new: int
+    event: Ints
+    file: Ints
+    kind: Ints  # SIZE or EXISTS
+    old: Ints
+    new: Ints
 
 
 _STEPS = np.array([Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME], dtype=np.uint8)
 
 
 class _Sizes:
-    """The sizes of all files on the way through a trace, and the steps that they take."""
+    """The sizes of some files on the way through a trace, and the steps that they take."""
 
     def __init__(self, trace: Trace) -> None:
         self.size = {number: file.first_size for number, file in trace.files.items()}
-        self.steps: list[SizeStep] = []
+        self.steps: list[tuple[int, int, int, int, int]] = []
 
     def set(self, event: int, file: int, new: int) -> None:
         old = self.size[file]
         if new != old:
-            self.steps.append(SizeStep(event, file, SIZE, old, new))
+            self.steps.append((event, file, SIZE, old, new))
             self.size[file] = new
 
     def begin(self, event: int, file: int) -> None:
         """The file comes into being, empty."""
-        self.steps.append(SizeStep(event, file, EXISTS, 0, 0))
+        self.steps.append((event, file, EXISTS, 0, 0))
         self.size[file] = 0
 
     def empty(self, event: int, file: int) -> None:
         """The file loses all that it held; even an empty one, of which a mapping may hold bytes beyond its end."""
-        self.steps.append(SizeStep(event, file, SIZE, max(self.size[file], 1), 0))
+        self.steps.append((event, file, SIZE, max(self.size[file], 1), 0))
         self.size[file] = 0
 
     def end(self, event: int, file: int) -> None:
         """The file goes away, with all that it held."""
         self.empty(event, file)
-        self.steps.append(SizeStep(event, file, EXISTS, 1, 0))
+        self.steps.append((event, file, EXISTS, 1, 0))
 
     def replace(self, event: int, file: int, size: int) -> None:
         """The file becomes another one, of `size` bytes."""
@@ -78,13 +78,41 @@ class _Sizes:
         self.set(event, file, size)
 
 
-def size_steps(trace: Trace) -> list[SizeStep]:
-    """Every step that a file's size and existence take, in trace order."""
-    events = trace.events
+def size_steps(trace: Trace) -> SizeSteps:
+    """Every step that a file's size and existence take."""
+    kinds, files = trace.events["kind"], trace.events["file"]
+    where = np.flatnonzero(np.isin(kinds, _STEPS))
+    renewed = where[(kinds[where] != Kind.WRITE) & (kinds[where] != Kind.TRUNCATE)]
+    renewed_files = np.concatenate([files[renewed], trace.events["aux"][renewed]])
+    slow = np.isin(files[where], renewed_files)
+    one_by_one = np.array(_steps_one_by_one(trace, where[slow]), dtype=np.int64).reshape(-1, 5)
+    steps = np.concatenate([one_by_one, np.stack(_steps_of_writes(trace, where[~slow]), axis=1)])
+    return SizeSteps(*steps[np.argsort(steps[:, 0], kind="stable")].T)
+
+
+def _steps_of_writes(trace: Trace, rows: Ints) -> SizeSteps:
+    """The steps of files that calls only write and cut: a size is the farthest end written since the last cut."""
+    events = trace.events[rows]
+    order = np.argsort(events["file"], kind="stable")
+    file, cut = events["file"].astype(np.int64)[order], (events["kind"] == Kind.TRUNCATE)[order]
+    offset, size = (events[name].astype(np.int64)[order] for name in ("offset", "size"))
+    reach = np.where(cut, offset, np.where(size > 0, offset + size, 0))
+    opens = np.diff(file, prepend=-1) != 0
+    first = np.array([trace.files[number].first_size for number in file[opens].tolist()], dtype=np.int64)
+    reach[opens] = np.where(cut[opens], reach[opens], np.maximum(reach[opens], first))
+    sizes, place = np.unique(reach, return_inverse=True)
+    new = sizes[np.maximum.accumulate(np.cumsum(opens | cut) * len(sizes) + place) % max(len(sizes), 1)]
+    old = np.concatenate([new[:1], new[:-1]])
+    old[opens] = first
+    some = new != old
+    return SizeSteps(rows[order][some], file[some], np.full(int(some.sum()), SIZE), old[some], new[some])
+
+
+def _steps_one_by_one(trace: Trace, rows: Ints) -> list[tuple[int, int, int, int, int]]:
+    """The same of any files, one event after another."""
     sizes = _Sizes(trace)
-    where = np.flatnonzero(np.isin(events["kind"], _STEPS))
-    rows = (events[name][where].tolist() for name in ("kind", "file", "offset", "size", "aux"))
-    for event, kind, file, offset, size, aux in zip(where.tolist(), *rows, strict=True):
+    columns = (trace.events[name][rows].tolist() for name in ("kind", "file", "offset", "size", "aux"))
+    for event, kind, file, offset, size, aux in zip(rows.tolist(), *columns, strict=True):
         if kind == Kind.CREATE:
             sizes.begin(event, file)
         elif kind == Kind.UNLINK:
@@ -109,7 +137,7 @@ class Pieces:
     kind: NDArray[np.uint8]
     offset: Ints  # of data, in the file; of a size step: the new size
     size: Ints  # bytes of data; 0 for metadata
-    old_size: Ints  # of a size step: the size before it; of existence: SizeStep.old; -1 for others
+    old_size: Ints  # of a size step: the size before it; of existence: SizeSteps.old; -1 for others
     source: Ints  # the event that carries the bytes of data; else `event`
     # by source: later events of its update, whose bytes a piece carries too as far as they are in its range
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -194,16 +222,13 @@ def cut(trace: Trace, unit_bytes: int, joins: int = 0) -> Pieces:
     steps = size_steps(trace)
     many = len(data.event)
 
-    def with_steps(of_data: Ints, of_steps: list[int]) -> Ints:
-        return np.concatenate([of_data, np.array(of_steps, dtype=np.int64)])
-
-    kind = with_steps(np.full(many, DATA, dtype=np.int64), [s.kind for s in steps]).astype(np.uint8)
-    event = with_steps(data.event, [s.event for s in steps])
-    source = with_steps(data.source, [s.event for s in steps])
-    file = with_steps(data.file, [s.file for s in steps])
-    offset = with_steps(data.low, [s.new for s in steps])
-    size = with_steps(data.high - data.low, [0] * len(steps))
-    old = with_steps(np.full(many, -1, np.int64), [s.old for s in steps])
+    kind = np.concatenate([np.full(many, DATA, dtype=np.int64), steps.kind]).astype(np.uint8)
+    event = np.concatenate([data.event, steps.event])
+    source = np.concatenate([data.source, steps.event])
+    file = np.concatenate([data.file, steps.file])
+    offset = np.concatenate([data.low, steps.new])
+    size = np.concatenate([data.high - data.low, np.zeros_like(steps.event)])
+    old = np.concatenate([np.full(many, -1, np.int64), steps.old])
     # metadata of one event keep their order, and precede its data
     order = np.lexsort((np.where(kind == DATA, offset, 0), kind == DATA, event))
     return _while_files_exist(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -46,7 +47,6 @@ class ShownNames:
     def __init__(self, trace: Trace) -> None:
         started = trace.events[trace.events["kind"] == Kind.THREAD_START]
         self._processes = {str(int(pid)) for pid in np.unique(started["payload"]).tolist()}
-        self._trace = trace
         self._first = frozenset(
             part for i in trace.inodes.values() if i.existed for p in i.paths for part in p.split("/")
         )
@@ -58,10 +58,17 @@ class ShownNames:
         for call in name_events(trace):
             folder, name = _given(call)
             if name not in self._first and name not in self._shown:
-                shown = self._without_chance(call, name)
+                shown = self._without_chance(trace, call, name)
                 if shown != name:
                     many = self._many[folder, shown] = self._many.get((folder, shown), 0) + 1
                     self._shown[name] = shown if many == 1 else f"{shown} ({many})"
+
+    @classmethod
+    def of(cls, trace: Trace) -> ShownNames:
+        """Those of a trace, made once: there may be 10^5 names."""
+        if trace not in _KNOWN:
+            _KNOWN[trace] = cls(trace)
+        return _KNOWN[trace]
 
     def path(self, path: str) -> str:
         """A path as reports show it."""
@@ -78,13 +85,13 @@ class ShownNames:
         """Whether a name that was there before the run has this in it."""
         return any(part in known for known in self._first)
 
-    def _without_chance(self, call: NameEvent, given: str) -> str:
+    def _without_chance(self, trace: Trace, call: NameEvent, given: str) -> str:
         name = self._without_process(given)
         name = _CHOSEN.sub(lambda found: found[0] if self._is_old(found[0]) else _RANDOM, name)
-        exclusive = int(self._trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
+        exclusive = int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
         if name != given or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
             return name
-        private = self._trace.inodes[call.inode].mode & 0o777 in _PRIVATE
+        private = trace.inodes[call.inode].mode & 0o777 in _PRIVATE
         gone = (call.inode, call.folder, call.name) in self._gone
         if not private and not gone:
             return name  # as git makes the files of a checkout
@@ -108,9 +115,12 @@ class ShownNames:
         return not self._is_old(word[0]) and (alone or _is_mixed(word[0]))
 
 
+_KNOWN: WeakKeyDictionary[Trace, ShownNames] = WeakKeyDictionary()
+
+
 def shown_paths(trace: Trace) -> Callable[[str], str]:
     """Paths as reports show them; of a trace without names of files they are the watched ones, as they are."""
-    return ShownNames(trace).path if trace.recorder is Recorder.SYSCALLS else lambda path: path
+    return ShownNames.of(trace).path if trace.recorder is Recorder.SYSCALLS else lambda path: path
 
 
 def _given(call: NameEvent) -> tuple[int, str]:

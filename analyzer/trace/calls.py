@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -147,10 +148,15 @@ def name_event(trace: Trace, index: int) -> NameEvent:
     return two(*head, int(names["to_folder"]), second, int(names["replaced"]))
 
 
-def name_events(trace: Trace) -> Iterator[NameEvent]:
+_NAME_EVENTS: WeakKeyDictionary[Trace, tuple[NameEvent, ...]] = WeakKeyDictionary()  # of files there may be 10^5
+
+
+def name_events(trace: Trace) -> tuple[NameEvent, ...]:
     """All events about names, in order."""
-    for index in np.flatnonzero(np.isin(trace.events["kind"], np.array(NAME_KINDS, dtype=np.uint8))).tolist():
-        yield name_event(trace, index)
+    if trace not in _NAME_EVENTS:
+        where = np.flatnonzero(np.isin(trace.events["kind"], np.array(NAME_KINDS, dtype=np.uint8)))
+        _NAME_EVENTS[trace] = tuple(name_event(trace, index) for index in where.tolist())
+    return _NAME_EVENTS[trace]
 
 
 def allocations(trace: Trace) -> Iterator[Allocate]:

@@ -309,12 +309,11 @@ class FileReplay:
             was = np.frombuffer(self.first.read(low, low + BLOCK).ljust(BLOCK, b"\0"), dtype=np.uint8)
             block = self.blocks.get(number)
             replayed = bytes(block) if block is not None else self._original(number)
-            said = np.frombuffer(replayed.ljust(BLOCK, b"\0"), dtype=np.uint8)
-            if low + BLOCK <= self.size and np.array_equal(said, became):
+            inside = max(self.size - low, 0)  # bytes beyond the end of the replayed file are not part of it
+            said = np.frombuffer(replayed[:inside].ljust(BLOCK, b"\0"), dtype=np.uint8)
+            if np.array_equal(said, became):
                 explained += int(np.count_nonzero(was != became))
                 continue
-            # bytes beyond the end of the replayed file are not part of it
-            said = np.where(np.arange(low, low + BLOCK) < self.size, said, 0) if low + BLOCK > self.size else said
             wrong = said != became
             explained += int(np.count_nonzero((was != became) & ~wrong))
             bad = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))

@@ -86,7 +86,7 @@ def calls_of(rows: NDArray[np.void]) -> NDArray[np.uint64]:
     return numbers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trace:
     """A recorded run. `events` is sorted by `seq`; an event's *index* is its place in that array.
 

@@ -107,13 +107,18 @@ class CheckSetup:
     def environment(self, pool: Path) -> dict[str, str]:
         """Of one worker's checks. Never asks the runtime to record."""
         env = self.inherited()
-        env.update({name: value.replace("{pool}", str(pool)) for name, value in self.env.items()})
+        env.update(self.added(pool))
+        if self.preload is not None:
+            env["LD_PRELOAD"] = ":".join(filter(None, [str(self.preload), env.get("LD_PRELOAD", "")]))
+        env.pop("CRASHCHECK_TRACE", None)
+        return env
+
+    def added(self, pool: Path) -> dict[str, str]:
+        """What checks get besides our own environment, without the runtime."""
+        env = {name: value.replace("{pool}", str(pool)) for name, value in self.env.items()}
         env.update(self.command.env)
         env["CRASHCHECK_POOL"] = str(pool)
         env["CRASHCHECK_FILES"] = "\n".join(self.patterns)
         if self.addresses is not None:
             env["CRASHCHECK_ADDRESSES"] = str(self.addresses)
-        if self.preload is not None:
-            env["LD_PRELOAD"] = ":".join(filter(None, [str(self.preload), env.get("LD_PRELOAD", "")]))
-        env.pop("CRASHCHECK_TRACE", None)
         return env

@@ -40,6 +40,11 @@ class Limits:
     apart: bool = False  # standard error is kept apart from the output
     outputs: tuple[str, ...] = ("stdout",)  # those that are compared: "stderr", "fd 3", "{pool}/results.txt"
 
+    @property
+    def compared_apart(self) -> tuple[str, ...]:
+        """The outputs that are compared, unless that is standard output alone."""
+        return () if self.outputs == ("stdout",) else self.outputs
+
     def of_resources(self) -> tuple[tuple[int, int], ...]:
         """Each limit that the kernel enforces: which, and how much."""
         wanted = ((resource.RLIMIT_AS, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes))
@@ -54,6 +59,10 @@ class ComparedOutput(NamedTuple):
     digest: bytes
     total_bytes: int
     before_bytes: int = 0  # as of Ended
+
+    @staticmethod
+    def of(capture: Capture) -> ComparedOutput:
+        return ComparedOutput(capture.bytes(), capture.truncated, capture.digest(), capture.total)
 
 
 class Ended(NamedTuple):
@@ -247,13 +256,10 @@ class Runner:
         self, streams: Mapping[int, Capture], files: Mapping[str, str], kept: int
     ) -> tuple[ComparedOutput, ...]:
         """The outputs that an oracle compares, if that is not standard output alone."""
-        if self.limits.outputs == ("stdout",):
-            return ()
-        captures = (
-            file_capture(files[name], kept) if name in files else streams[self._end_of(name)]
-            for name in self.limits.outputs
+        return tuple(
+            ComparedOutput.of(file_capture(files[name], kept) if name in files else streams[self._end_of(name)])
+            for name in self.limits.compared_apart
         )
-        return tuple(ComparedOutput(each.bytes(), each.truncated, each.digest(), each.total) for each in captures)
 
     def _wait_through_ready(
         self,
@@ -411,12 +417,15 @@ class Runner:
         return ""
 
 
-def captured(status: int, output: bytes, limits: Limits) -> Ended:
-    """How a run ended that somebody else has followed."""
-    capture = Capture(limits.kept_bytes)
-    capture.add(output)
+def captured(status: int, output: bytes, compared: Sequence[bytes], limits: Limits) -> Ended:
+    """How a run ended that somebody else has followed. `compared`: what it wrote to `limits.compared_apart`."""
+    capture, *more = (Capture(limits.kept_bytes) for _ in (output, *compared))
+    for each, data in zip((capture, *more), (output, *compared), strict=True):
+        each.add(data)
     return Ended(
-        status, False, "", capture.bytes(), capture.truncated, 0.0, capture.digest(), total_bytes=capture.total
+        *(status, False, "", capture.bytes(), capture.truncated, 0.0, capture.digest()),
+        total_bytes=capture.total,
+        compared=tuple(ComparedOutput.of(each) for each in more),
     )
 
 

@@ -146,6 +146,10 @@ class Tasks:
         else:
             image_folder.patch_image(folder, patches)
 
+    def write_final(self, folder: Path) -> None:
+        """Write the image after the workload into `folder`, which must not exist."""
+        image_folder.write_image(self._first, _plain(self._content.final()), folder)
+
     def acknowledged(self, point: int) -> tuple[int, int]:
         """(operations, bytes of output) that were acknowledged by a crash point, or by the end (FINAL)."""
         if point == FINAL:

@@ -106,6 +106,7 @@ class Worker:
                 task.env,
                 abandon_fd,
                 timeout_s=task.left_s,
+                pool=task.env["CRASHCHECK_POOL"],
                 limits_itself=True,
             )
         image = self._image_of(task.image)

@@ -119,7 +119,7 @@ class WorkerPool:
         self._returned: deque[int] = deque()  # those that went elsewhere, and must be executed here after all
         self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
         self._next = 0  # the next ticket
-        self.is_aside = False  # whether the first worker takes urgent tickets alone
+        self.is_aside = False  # whether a failing state is diagnosed
 
     # -- life
 
@@ -278,6 +278,11 @@ class WorkerPool:
         finally:
             self.is_aside = False
 
+    @property
+    def _is_kept_free(self) -> bool:
+        """Whether the first worker takes urgent tickets alone. A single worker takes them in turn with the others."""
+        return self.is_aside and self.jobs > 1
+
     # -- between us and the workers
 
     def _submit(
@@ -320,7 +325,7 @@ class WorkerPool:
             self._returned.clear()
             here = self._queue
         while here:
-            free = [w for w in self._workers if len(w.busy) < AHEAD and not (self.is_aside and w.index == 0)]
+            free = [w for w in self._workers if len(w.busy) < AHEAD and not (self._is_kept_free and w.index == 0)]
             if not free:
                 return
             self._send(min(free, key=lambda worker: len(worker.busy)), here.popleft())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from crashcheck.checker.execution.process import captured
+from crashcheck.checker.execution.tasks import FIRST
 from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
@@ -39,17 +41,38 @@ def _begun(executor: Executor, one: Product, folder: Path, timeout_s: float, unt
     stages, setup, limits = executor.oracle.stages(one.point), workers.setup, workers.limits
     if len(stages) > 1:
         return "it runs more than once"
-    if limits.outputs != ("stdout",):
-        return "more than its standard output is compared"
     acked, printed = executor.images.acknowledged(one.point)
     pool, stdout, ops, table = (folder / name for name in ("pool", "stdout", "ops", "table"))
     ops.write_bytes(b"".join(stages))
     recorded = setup.recorded_stdout
     stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
-    write_table(table, pool, one.granules, apart=limits.apart, memory_bytes=limits.memory_bytes)
+    write_table(table, pool, one.granules, memory_bytes=limits.memory_bytes, outputs=limits.compared_apart)
     argv = setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None)
     env = {**setup.environment(pool), TABLE: str(table)}
     return workers.submit_exploration(one.point, argv, env, timeout_s, until_s)
+
+
+def writers_to_outputs(executor: Executor, operations: bytes, timeout_s: float) -> tuple[int, ...] | None:
+    """Through how many open files an uncrashed check writes to each output that is compared; None: not known.
+
+    It is explored on the image after the workload, where no file has to be made, and changes none.
+    """
+    workers, folder = executor.workers, executor.home / "writers"
+    pool, stdout, ops, table = (folder / name for name in ("pool", "stdout", "ops", "table"))
+    folder.mkdir()
+    try:
+        executor.images.write_final(pool)
+        ops.write_bytes(operations)
+        stdout.write_bytes(b"")
+        outputs = workers.limits.compared_apart
+        write_table(table, pool, (), memory_bytes=workers.limits.memory_bytes, outputs=outputs)
+        argv = workers.setup.command.argv(str(pool), 0, str(stdout), str(ops))
+        env = {**workers.setup.environment(pool), TABLE: str(table)}
+        run = workers.ended(workers.submit_exploration(FIRST, argv, env, timeout_s, None))
+        done = read_table(table, 0, timed_out=run.ended.timed_out)
+        return None if done.why else done.writers[1:] or done.writers
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ended(executor: Executor, begun: int | str, granules: int, folder: Path) -> Explored:
@@ -65,7 +88,7 @@ def failing_ends(executor: Executor, explored: Explored, point: int, folder: Pat
     names = {str(folder / name): "{" + name + "}" for name in ("pool", "stdout", "ops")}
     failing: list[tuple[End, Verdict]] = []
     for end in explored.ends:
-        ended = captured(end.status, end.output, executor.workers.limits)
+        ended = captured(end.status, end.output, end.compared, executor.workers.limits)
         verdict = executor.oracle.judge(ended, names, point)
         if not verdict.passed:
             failing.append((end, verdict))

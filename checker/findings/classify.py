@@ -82,9 +82,15 @@ class Classifier:
     def __init__(self, subject: Subject, verdicts: VerdictCache) -> None:
         self._subject = subject
         self._verdicts = verdicts
+
+    @cached_property
+    def _moments(self) -> list[int]:
+        """The events just before which the program may be killed."""
+        subject = self._subject
         updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
         updates = updates[~subject.within_comparison(updates)]
-        self._moments: list[int] = np.union1d(updates, subject.space.points.event).tolist()
+        found: list[int] = unique(np.concatenate([updates, subject.space.points.event])).tolist()
+        return found
 
     def whole_fails(self, point: int) -> Verdict | None:
         """The verdict on "everything persisted" at a point if that fails, else None."""
@@ -218,11 +224,12 @@ class Classifier:
         """The same losses at the earliest point that shows them: there, what is needed with them is still pending."""
         subject, space = self._subject, self._subject.space
         lost = space.lost(state)
-        low = subject.point_at(min(subject.event_of(piece) for piece in lost) + 1)
+        events = subject.events_of(lost)
+        low = subject.point_at(int(events.min()) + 1)
 
         def at(point: int) -> CrashState:
             event = int(space.points[point].event)
-            return space.drop(point, tuple(p for p in lost if subject.event_of(p) < event))
+            return space.drop(point, tuple(np.array(lost, dtype=np.int64)[events < event].tolist()))
 
         def fails(point: int) -> bool:
             candidate = at(point)
@@ -233,7 +240,7 @@ class Classifier:
     def _classify(self, state: CrashState) -> Cause:
         subject, space = self._subject, self._subject.space
         verdict = self._verdicts.verdict(state)
-        first = min(space.lost(state), key=subject.in_order)
+        first = subject.first_of(space.lost(state))
         event = subject.event_of(first)
         fails, together = self._like(state)
         if fails(subject.prefix(event, state.point)):
@@ -244,13 +251,13 @@ class Classifier:
                 since = int(space.points[subject.point_at(event)].acked)
                 return Cause(FindingKind.UNPERSISTED, state, verdict, first, None, since=since)
             # Nothing was promised meanwhile: what is needed with the loss is durable already.
-            durable = [piece for piece in space.durable(state.point).tolist() if subject.event_of(piece) > event]
+            durable = subject.issued_from(event + 1, space.durable(state.point).tolist())
             now = int(space.points[state.point].event)
-            known = max(durable, key=subject.in_order) if durable else subject.update_before(now)
+            known = subject.last_of(durable) if durable else subject.update_before(now)
             return Cause(FindingKind.ORDERING, state, verdict, first, known)
-        later = [p for p in space.persisted(state) if subject.event_of(p) >= event]
+        later = subject.issued_from(event, space.persisted(state))
         _, needed = minimise.fewest_persisted(space, state, later, fails, together)
-        kept = max(needed, key=subject.in_order)
+        kept = subject.last_of(needed)
         former = None
         if subject.event_of(kept) != event:
             without = self._size_without(state, kept)
@@ -292,11 +299,19 @@ class Classifier:
         return min((piece for piece in lost if subject.graph.piece(piece).kind == "data"), default=None)
 
     def guess(self, state: CrashState, verdict: Verdict) -> Cause:
-        """Without runs: X is the first lost update, Y the last one that persisted after it."""
+        """Without runs: X is the first lost update, Y the last one that persisted after it.
+
+        Where nothing is lost, they are the updates around the moment.
+        """
         subject, space = self._subject, self._subject.space
-        first = min(space.lost(state), key=subject.in_order)
-        later = [p for p in space.persisted(state) if subject.event_of(p) >= subject.event_of(first)]
-        kept = max(later, key=subject.in_order) if later else None
+        if not space.lost(state):
+            moment = int(space.points[state.point].event)
+            kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
+            around = subject.update_from(moment), subject.update_before(moment)
+            return Cause(kind, state, verdict, *around, prefix=True, moment=moment, complete=False)
+        first = subject.first_of(space.lost(state))
+        later = subject.issued_from(subject.event_of(first), space.persisted(state))
+        kept = subject.last_of(later) if later else None
         kind = FindingKind.UNPERSISTED if kept is None else FindingKind.ORDERING
         torn = kept is not None and subject.event_of(kept) == subject.event_of(first)
         cause = Cause(kind, state, verdict, first, kept, complete=False)

@@ -158,7 +158,7 @@ def recreated_path(subject: Subject, cause: Cause) -> str:
 def _not_minimised(subject: Subject, cause: Cause) -> str:
     """What was run and failed, without a claim which of the lost updates is why."""
     lost = subject.space.lost(cause.state)
-    first = min(lost, key=subject.in_order)
+    first = subject.first_of(lost)
     more = f" and {count(len(lost) - 1, 'other update')}" if len(lost) > 1 else ""
     harms = _DEATHS.get(cause.verdict.outcome, "fails the check")
     return f"a crash that loses {name_of(subject, first)}{_place(subject, first)}{more} {harms}"

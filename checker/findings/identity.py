@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import numpy as np
+from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import number_rows, ranges, unique
+from crashcheck.analyzer.persistence.graph import PIECE_KINDS
 from crashcheck.analyzer.persistence.names import REMOVED, NameChange
-from crashcheck.analyzer.persistence.pieces import SIZE
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE, Ints
 from crashcheck.checker.results import FindingKind, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
@@ -122,6 +125,27 @@ class Identities:
             offset = int(self.subject.trace.events["offset"][described.event])
         return ("offset", path, described.kind, str(offset))
 
+    def of_place(self, pieces: Ints, place: Origin) -> Ints:
+        """Those of some pieces without a place in the source whose origin is this one, of one by offset."""
+        graph, kind, at = self.subject.graph, PIECE_KINDS.index(place[2]), place[3]
+        pieces = pieces[graph.kind[pieces] == kind]
+        events = graph.event[pieces]
+        if kind != NAME:  # of each file and path the pieces at one offset have one origin
+            ends = self._appending(events)
+            offsets = self.subject.trace.events["offset"][events] if kind == DATA else graph.offset[pieces]
+            same = ends if at == _END else ~ends & (offsets == int(at))
+            pieces, events = pieces[same], events[same]
+        epoch = np.arange(len(pieces))
+        if kind != NAME and graph.family.names:
+            files = graph.file[pieces]
+            epoch = np.zeros(len(pieces), dtype=np.int64)
+            for number in unique(files).tolist():
+                known = np.array(graph.names.paths.get(number, ([], []))[0], dtype=np.int64)
+                epoch[files == number] = known.searchsorted(events[files == number], side="right")
+        number, first = number_rows(graph.file[pieces], epoch)
+        mine = np.array([self.origin(piece) == place for piece in pieces[first].tolist()], dtype=np.bool_)
+        return pieces[mine[number]]
+
     def _replaced(self, change: NameChange, event: int) -> str:
         """What a rename of a file that the run made replaces; empty for other changes.
 
@@ -136,12 +160,19 @@ class Identities:
 
     def _appends(self, event: int) -> bool:
         """Whether a recorded call writes at the end of a file: each record of a log is one place."""
-        graph = self.subject.graph
-        if not graph.family.names or int(self.subject.trace.events["kind"][event]) != EventKind.WRITE:
-            return False
-        low, high = np.searchsorted(graph.event, [event, event + 1]).tolist()
-        sizes = graph.old_size[low:high][graph.kind[low:high] == SIZE]
-        return bool((sizes == int(self.subject.trace.events["offset"][event])).any())
+        return bool(self._appending(np.array([event]))[0])
+
+    def _appending(self, events: Ints) -> NDArray[np.bool_]:
+        """`_appends` of each."""
+        graph, rows = self.subject.graph, self.subject.trace.events[events]
+        if not graph.family.names:
+            return np.zeros(len(events), dtype=np.bool_)
+        first, end = (np.searchsorted(graph.event, events + more) for more in (0, 1))
+        pieces, whose = ranges(first, end - first), np.repeat(np.arange(len(events)), end - first)
+        out = np.zeros(len(events), dtype=np.bool_)
+        out[whose[(graph.kind[pieces] == SIZE) & (graph.old_size[pieces] == rows["offset"][whose])]] = True
+        out &= rows["kind"] == EventKind.WRITE
+        return out
 
 
 def digest_of(parts: list[str]) -> str:

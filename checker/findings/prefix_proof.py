@@ -50,6 +50,7 @@ NO_SNAPSHOT = (
     + TO_SETTLE
     + SAME_COURSE
 )
+NO_TIME = f"the search ended before the check was tried on the real files of a second run{TO_SETTLE}a larger budget"
 OTHER_COURSE = (
     "a second run was elsewhere in the program at this moment, so the check was not tried on its real files"
     + TO_SETTLE
@@ -113,7 +114,10 @@ class PrefixProof:
         events = self.subject.trace.events
         if cause.moment is None or cause.moment >= len(events):
             return NO_SNAPSHOT
-        why = self._missing_in_copy(cause, cause.moment, folder)
+        try:
+            why = self._missing_in_copy(cause, cause.moment, folder)
+        except OutOfTime:
+            return NO_TIME
         return "" if why and self._shown_by_digests(cause, cause.moment, folder) else why
 
     def _missing_in_copy(self, cause: Cause, moment: int, folder: Path) -> str:

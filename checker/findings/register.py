@@ -77,10 +77,13 @@ class Register:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.identities = Identities(subject)
-        self._digest = digest(subject.trace)
 
         self.drafts: list[DraftFinding] = []  # in the order in which they were found
         self._pieces: dict[Origin, NDArray[np.int64]] = {}  # known so far
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return digest(self.subject.trace)
 
     def knows(self, cause: Cause) -> bool:
         """Whether a cause belongs to a finding already made."""
@@ -184,8 +187,7 @@ class Register:
                 if here[0] == AT:
                     mine[index] = here == place
                 elif place[0] != AT:
-                    same = np.flatnonzero(inverse == index).tolist()
-                    loose += [other for other in same if self.identities.origin(other) == place]
+                    loose += self.identities.of_place(np.flatnonzero(inverse == index), place).tolist()
             chosen = mine[inverse]
             chosen[np.array(loose, dtype=np.int64)] = True
             self._pieces[place] = np.flatnonzero(chosen)

@@ -143,7 +143,7 @@ class FixProposer:
             fix = self._fix(offer, left + found.failing, cases, counterparts, found, whole, causes)
             if best is None or fix.after_failing < best.after_failing:
                 best = fix
-            if not best.after_failing:
+            if not best.after_failing or time.monotonic() > ends:
                 break
         if best is None:
             return Fix("atomic", "no place in the source is known where a flush or a fence could be added")
@@ -157,7 +157,8 @@ class FixProposer:
         """Candidates by how many of the failing states they leave, and then by price; with that number.
 
         Those that leave none come as soon as they are met: the edited trace of what costs more need not be made. But
-        those that persist the `whole` object precede those that persist a part of it.
+        those that persist the `whole` object precede those that persist a part of it. Once `ends` is over, no further
+        trace is edited.
         """
         events = self.subject.trace.events
         candidates = self._candidates.of([draft.cause for draft in bug.drafts])
@@ -170,7 +171,7 @@ class FixProposer:
         )
         short: list[tuple[int, _Offer]] = []
         partial: list[_Offer] = []
-        while offers:
+        while offers and (time.monotonic() <= ends or not (short or partial)):
             offer = offers.pop(0)
             if not offer.edits:
                 yield from self._parts(partial)

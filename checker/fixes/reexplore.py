@@ -115,6 +115,8 @@ class Reexploration:
 
         `ends`: by the monotonic clock.
         """
+        if time.monotonic() > ends:
+            return Reexplored(0, whole=False, in_time=False)
         space = StateSpace(counterparts.edit.graph)
         at = counterparts.edit.at
         holding = self._holding(space, at[about])

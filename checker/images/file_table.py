@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import unique
+from crashcheck.analyzer.arrays import ranges, unique
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
@@ -32,6 +33,14 @@ class Row:
     low: int
     high: int
     plain: bool = True  # nothing is hidden: the sums are those of the persisted pieces
+
+
+_PACKED = np.dtype([("exists", "?"), ("size", "<u8"), ("low", "<u8"), ("high", "<u8")])
+
+
+def packed(row: Row) -> bytes:
+    """A file in one image, as bytes."""
+    return struct.pack("<?QQQ", row.exists, row.size, row.low, row.high) if row.exists else b"\0"
 
 
 class PieceSums:
@@ -116,17 +125,20 @@ class FileTable:
         low, high = (int(lane[at]) for lane in self.issued_sums)
         return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
-    def versions(self) -> tuple[Ints, list[Row]]:
-        """The events that change the file, and its row after each of them where all that was issued has persisted.
+    def versions(self) -> tuple[Ints, list[bytes]]:
+        """The events that change the file, and its packed row after each of them where all that was issued persisted.
 
         Of a file that is never cut.
         """
         event = unique(np.concatenate([self.issued, self.graph.event[self.steps]]))
         at = np.searchsorted(self.issued, event, side="right")
         steps = np.searchsorted(self.graph.event[self.steps], event, side="right")
-        sizes = np.concatenate([[self.watched.first_size], self.graph.offset[self.steps]])[steps]
-        low, high = (lane[at].tolist() for lane in self.issued_sums)
-        return event, [Row(True, *row) for row in zip(sizes.tolist(), low, high, strict=True)]
+        rows = np.empty(len(event), dtype=_PACKED)
+        rows["exists"] = True
+        rows["size"] = np.concatenate([[self.watched.first_size], self.graph.offset[self.steps]])[steps]
+        rows["low"], rows["high"] = (lane[at] for lane in self.issued_sums)
+        keys: list[bytes] = rows.view(f"V{_PACKED.itemsize}").tolist()
+        return event, keys
 
     def _size_after(self, step: int) -> int:
         """The file's size after a size step, or at first (-1)."""
@@ -177,32 +189,44 @@ class FileTable:
         the durable existence and size and the plain sums of both."""
         graph = self.graph
         event = int(self.space.points.event[state.point])
-        wholes = [graph.whole(id_)[0] for id_ in kept]
-        names = [id_ for id_ in wholes if int(graph.kind[id_]) == EXISTS]
-        exists = exists_after(graph, max(names)) if names else row.exists
+        ids = np.array(kept, dtype=np.int64)
+        wholes = graph.wholes(ids)
+        names, steps = wholes[graph.kind[wholes] == EXISTS], np.flatnonzero(graph.kind[wholes] == SIZE)
+        exists = exists_after(graph, int(names.max())) if len(names) else row.exists
         if not exists:
             return Row(False, 0, 0, 0)
         size = row.size
-        steps = [id_ for id_, whole in zip(kept, wholes, strict=True) if int(graph.kind[whole]) == SIZE]
-        if steps:
-            last = max(steps, key=lambda id_: graph.whole(id_)[0])
-            if graph.whole(last)[0] > self._sizes.durable(event):
-                size = graph.size_after(last)
+        if len(steps):
+            last = steps[wholes[steps].argmax()]
+            if wholes[last] > self._sizes.durable(event):
+                size = graph.size_after(int(ids[last]))
         if not size:
             return Row(True, 0, 0, 0)
         if self.floor < 0 and self._reach(event) <= size:
             return Row(True, size, row.low, row.high)
+        if self.floor < 0:
+            low, high = self._beyond_uncut(event, wholes[graph.kind[wholes] == DATA], size)
+            return Row(True, size, (row.low + low) & MASK, (row.high + high) & MASK)
         held = set(kept)
         cuts = [
             (id_, int(graph.offset[id_]))
             for id_ in self.shrinks
             if id_ in held or int(graph.durable_from[id_]) <= event
         ]
-        border = size // WORD_BYTES
-        if self.floor >= 0:
-            border = min(border, self.floor)
-        low, high = self._beyond(event, held, cuts, border, size)
+        low, high = self._beyond(event, held, cuts, min(size // WORD_BYTES, self.floor), size)
         return Row(True, size, (row.low + low) & MASK, (row.high + high) & MASK)
+
+    def _beyond_uncut(self, event: int, kept: Ints, size: int) -> tuple[int, int]:
+        """As `_beyond`, of a file that is never cut: there is one such word at most, in which the file ends."""
+        entries, border = self.sums.entries, size // WORD_BYTES
+        durable = self.data[self.graph.durable_from[self.data] <= event]
+        pieces = np.union1d(durable, kept)
+        pieces = pieces[self.graph.offset[pieces] + self.graph.size[pieces] > border * WORD_BYTES]
+        rows = ranges(entries.start[pieces], entries.start[pieces + 1] - entries.start[pieces])
+        rows = rows[entries.word[rows] >= border]
+        low, high = (-int(lane[rows].sum()) for lane in entries.lanes)
+        last = rows[entries.word[rows] == border][-1:]  # persisted updates of a word are a prefix of its history
+        return self._differing(low, high, entries.word[last], entries.value[last], border, size)
 
     def _beyond(
         self, event: int, held: set[int], cuts: list[tuple[int, int]], border: int, size: int

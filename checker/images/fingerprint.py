@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable
-from functools import cache, cached_property, partial
+from collections.abc import Iterable
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, Ints
-from crashcheck.checker.images.file_table import FileTable, PieceSums, Row
+from crashcheck.checker.images.file_table import FileTable, PieceSums, Row, packed
 from crashcheck.checker.images.first_image import FirstImage
 from crashcheck.checker.images.words import Words
 from crashcheck.checker.states.ideals import Ids
@@ -29,11 +29,6 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 
 _POINTS = 64  # whose rows are remembered
 _SPARSE = 16  # of so many words one: sorting the words of some rows is faster than going through all
-
-
-def packed(row: Row) -> bytes:
-    """A file in one image, as bytes."""
-    return struct.pack("<?QQQ", row.exists, row.size, row.low, row.high) if row.exists else b"\0"
 
 
 class Fingerprints:
@@ -64,6 +59,10 @@ class Fingerprints:
         """The rows of all files in the image that the state is near to: with everything, or with what is durable."""
         return self._base(state.point, state.dropped)
 
+    def touched(self, state: CrashState) -> set[int]:
+        """The files that may differ from the image that the state is near to."""
+        return set(self._by_file(state.pieces))
+
     def rows_of(self, state: CrashState) -> list[Row]:
         """`rows`, and the latest result is remembered."""
         if self._latest is None or self._latest[0] != state:
@@ -79,9 +78,7 @@ class Fingerprints:
         touched = self._by_file(state.pieces)
         if touched:
             rows = list(rows)
-            kept: Callable[[], dict[int, list[int]]] = partial(self._persisted_by_file, state)
-            if len(touched) > 1:
-                kept = cache(kept)
+            kept = cache(lambda: self._by_file(self.space.persisted(state)))
             for number, ids in touched.items():
                 at = self.place[number]
                 rows[at] = self.files[at].row(state, rows[at], ids, kept)
@@ -91,18 +88,15 @@ class Fingerprints:
         """Pieces and parts, which ascend, by the file that they change; without those of names."""
         if len(self.files) == 1 and not self.graph.family.names:
             return {self.files[0].number: list(pieces)} if pieces else {}
-        touched: dict[int, list[int]] = {}
-        for id_ in pieces:
-            whole = self.graph.whole(id_)[0]
-            if int(self.graph.kind[whole]) != NAME:
-                touched.setdefault(int(self.graph.file[whole]), []).append(id_)
-        return touched
-
-    def _persisted_by_file(self, state: CrashState) -> dict[int, list[int]]:
-        out: dict[int, list[int]] = {}
-        for id_ in self.space.persisted(state):
-            out.setdefault(int(self.graph.file[self.graph.whole(id_)[0]]), []).append(id_)
-        return out
+        if not pieces:
+            return {}
+        ids = np.array(pieces, dtype=np.int64)
+        rows = self.graph.wholes(ids)
+        some = self.graph.kind[rows] != NAME
+        ids, files = ids[some], self.graph.file[rows[some]]
+        order = np.argsort(files, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(files[order])) + 1) if len(order) else ()
+        return {int(files[part[0]]): ids[part].tolist() for part in parts}
 
     def plain_loss(self, state: CrashState) -> bool:
         """Whether a state lost only data, and no size hides any data of the files that it lost them from."""

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.names import REMOVED, Slot
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.trace.calls import Names, paths_by_inode
-from crashcheck.checker.images.file_table import Row
-from crashcheck.checker.images.fingerprint import packed
+from crashcheck.analyzer.trace.reader import ROOT
+from crashcheck.checker.images.file_table import Row, packed
 from crashcheck.checker.images.image_folder import FOLDER, LINK, SYMLINK
 from crashcheck.checker.images.piecewise import FilePatch, ImagePatch
 from crashcheck.checker.images.sparse_bytes import SparseBytes
@@ -47,32 +48,93 @@ class FolderContent(Content):
         self._named_events = graph.event[self._named]
         # A partial of the graph: a method of this object would hold it, and so the trace, in a reference cycle.
         self._paths_of = lru_cache(maxsize=_KEPT)(partial(_paths, graph))
+        self._by_slot: dict[Slot, list[tuple[int, int]]] = {}  # the changes of each name: place among all, and inode
+        for place, piece in enumerate(self._named.tolist()):
+            for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+                self._by_slot.setdefault(slot, []).append((place, inode))
+        self._folders: tuple[Paths, dict[int, str]] = {}, {}  # paths, and of the directories among them what precedes
         self._latest: tuple[CrashState, Ints] | None = None  # a state's files are asked for one after another
         self._hashes: dict[tuple[int, Row], bytes] = {}  # of the contents of files that are ever cut
-        self._sums: dict[tuple[int, bool, tuple[int, ...]], int] = {}
+        self._known_issued: tuple[int, Paths] | None = None
+        self._known_paths: tuple[CrashState, Paths] | None = None
+        self._known_moved: tuple[CrashState, dict[str, tuple[int, int]] | None] | None = None
+        self._sums: dict[tuple[int, bool, bytes], int] = {}
+        self._names: tuple[Paths, dict[int, list[str]]] = {}, {}  # paths, and those of each inode
 
     # -- names
 
     def paths(self, state: CrashState) -> Paths:
         """The inode of each path in a state's image; directories and symbolic links are paths, too."""
-        return self._paths_of(self.names_of(state))
+        if self._known_paths is None or self._known_paths[0] != state:
+            moved = self.moved(state)
+            if moved is None:
+                paths = self._paths_of(self.names_of(state))
+            else:
+                paths = self._issued_by(state)
+                paths = _with(paths, moved) if moved else paths
+            self._known_paths = state, paths
+        return self._known_paths[1]
+
+    def moved(self, state: CrashState) -> dict[str, tuple[int, int]] | None:
+        """The paths that have another inode than where everything issued has persisted: that one's, and its own.
+
+        None where that is not known without all paths: a directory is among them.
+        """
+        if self._known_moved is None or self._known_moved[0] != state:
+            self._known_moved = state, self._find_moved(state)
+        return self._known_moved[1]
+
+    def _find_moved(self, state: CrashState) -> dict[str, tuple[int, int]] | None:
+        event, held = int(self.space.points.event[state.point]), self._held(state)
+        changed = self._named[~held & (self._named_events < event)]
+        if not len(changed):
+            return {}
+        issued, names, inodes = self._issued_by(state), self.graph.names, self.graph.trace.inodes
+        if self._folders[0] is not issued:
+            prefixes = {inode: f"{path}/" for path, inode in issued.items() if inodes[inode].is_folder}
+            self._folders = issued, prefixes | {ROOT: ""}
+        out = {}
+        slots = {slot for piece in changed.tolist() for slot, _ in names.changes[int(self.graph.offset[piece])].entries}
+        for folder, name in slots:
+            of_slot = reversed(self._by_slot[folder, name])
+            now = next((inode for place, inode in of_slot if held[place]), names.first.get((folder, name), REMOVED))
+            path = self._folders[1].get(folder)
+            if any(inode != REMOVED and inodes[inode].is_folder for _, inode in self._by_slot[folder, name]):
+                return None
+            if path is not None and issued.get(path + name, REMOVED) != now:
+                out[path + name] = issued.get(path + name, REMOVED), now
+        return out
+
+    def _issued_by(self, state: CrashState) -> Paths:
+        return self.paths_issued(int(self.space.points.event[state.point]))
+
+    def touched(self, state: CrashState) -> set[int] | None:
+        """The files that may hold something else than what was issued by then; None: any."""
+        return self._prints().touched(state) if state.dropped else None
 
     def paths_issued(self, event: int) -> Paths:
         """The same where everything issued before an event has persisted."""
-        return self._paths_of(tuple(self._named[self._named_events < event].tolist()))
+        issued = int(self._named_events.searchsorted(event))
+        if self._known_issued is None or self._known_issued[0] != issued:
+            self._known_issued = issued, self._paths_of(tuple(self._named[:issued].tolist()))
+        return self._known_issued[1]
 
     def _paths_durable(self, event: int) -> Paths:
         return self._paths_of(tuple(self._named[self._named_durable <= event].tolist()))
 
     def names_of(self, state: CrashState) -> tuple[int, ...]:
         """The changes of names that a state's image has, in program order."""
+        return tuple(self._named[self._held(state)].tolist())
+
+    def _held(self, state: CrashState) -> NDArray[np.bool_]:
+        """For each change of a name whether a state's image has it."""
         event = int(self.space.points.event[state.point])
         held = self._named_durable <= event
         if state.dropped:
             held |= self._named_events < event
         if state.pieces:
             held[np.isin(self._named, np.array(state.pieces, dtype=np.int64))] = not state.dropped
-        return tuple(self._named[held].tolist())
+        return held
 
     # -- patches
 
@@ -140,11 +202,11 @@ class FolderContent(Content):
 
         def of(inode: int) -> list[FilePatch]:
             file = self._files[inode]
-            ids = added[self.graph.file[self._rows(added)] == inode]
+            ids = added[self.graph.file[self.graph.wholes(added)] == inode]
             if event >= 0:
                 finite = self.space.finite[self._durable_from <= event]
                 ids = np.concatenate([finite[self.graph.file[finite] == inode], ids])
-            ids = ids[self.graph.kind[self._rows(ids)] != NAME]
+            ids = ids[self.graph.kind[self.graph.wholes(ids)] != NAME]
             patch = self._file_transition(file, -1, np.sort(ids)) if len(ids) else None
             size = file.watched.first_size if patch is None else patch.size
             first = [
@@ -154,12 +216,6 @@ class FolderContent(Content):
             return out if patch is None else [*out, patch]
 
         return of
-
-    def _rows(self, ids: Ints) -> Ints:
-        """The pieces of ids that may be parts."""
-        if not len(ids) or int(ids.max()) < len(self.graph):
-            return ids
-        return np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
 
     def _between(self, before: Paths, after: Paths, changed: Contents, whole: Contents) -> ImagePatch:
         """From one image to another: names that go, directories, then files and links."""
@@ -222,8 +278,7 @@ class FolderContent(Content):
     def versions(self, inode: int) -> tuple[Ints, list[bytes]]:
         """The events that change a file, and its `key_issued` after each of them."""
         if not self._files[inode].ever_cut:
-            event, rows = self._prints().files[self._prints().place[inode]].versions()
-            return event, list(map(packed, rows))
+            return self._prints().files[self._prints().place[inode]].versions()
         pieces = self.graph.pieces_of(inode)
         event = unique(self.graph.event[pieces[self.graph.kind[pieces] != NAME]])
         return event, [self.key_issued(inode, at + 1) for at in event.tolist()]
@@ -245,21 +300,31 @@ class FolderContent(Content):
 
     def fingerprint(self, state: CrashState) -> bytes:
         """16 bytes; equal iff names, sizes, bytes and what was acknowledged are equal."""
-        prints, names = self._prints(), self.names_of(state)
-        paths, base = self._paths_of(names), prints.base_rows(state)
-        key = (state.point, state.dropped, names)
+        prints, moved = self._prints(), self.moved(state)
+        base, rows = prints.base_rows(state), prints.rows_of(state)
+        paths = self.paths(state) if moved is None else self._issued_by(state)
+        key = state.point, state.dropped, self._held(state).tobytes() if moved is None else b""
         total = self._sums.get(key)
         if total is None:
             if len(self._sums) >= _KEPT:
                 self._sums.clear()
-            total = self._sums[key] = self._sum(paths.items(), base) + _links(paths)
-        rows = prints.rows_of(state)
-        touched = {table.number for table, row, was in zip(prints.files, rows, base, strict=True) if row is not was}
-        some = [(path, inode) for path, inode in paths.items() if inode in touched] if touched else []
-        total = (total - self._sum(some, base) + self._sum(some, rows)) & _MASK
+            total = self._sums[key] = self._sum(paths.items(), base) + _links(paths.items())
+        moved, named = moved or {}, self._named_by(paths)
+        inodes = prints.touched(state).union(*moved.values()) - {REMOVED}
+        before = [(path, inode) for inode in inodes for path in named.get(inode, ())]
+        after = [(path, inode) for path, inode in before if path not in moved]
+        after += [(path, inode) for path, (_, inode) in moved.items() if inode != REMOVED]
+        total += self._sum(after, rows) + _links(after) - self._sum(before, base) - _links(before)
+        total &= _MASK
         point = self.space.points[state.point]
         known = f"{point.acked} {point.stdout_bytes} {point.outputs}".encode()
         return hashlib.blake2b(known + b"\0" + total.to_bytes(16, "little"), digest_size=16).digest()
+
+    def _named_by(self, paths: Paths) -> dict[int, list[str]]:
+        """Some paths, by inode: of the same ones again and again."""
+        if self._names[0] is not paths:
+            self._names = paths, paths_by_inode(paths)
+        return self._names[1]
 
     def _sum(self, paths: Iterable[tuple[str, int]], rows: list[Row]) -> int:
         """A number for some paths and what they hold, whatever their order."""
@@ -285,9 +350,20 @@ def _main_names(before: Paths, after: Paths) -> dict[int, str]:
     return main
 
 
-def _links(paths: Paths) -> int:
+def _with(paths: Paths, moved: Mapping[str, tuple[int, int]]) -> Paths:
+    """Some paths, of which those have other inodes."""
+    out = dict(paths)
+    for path, (_, inode) in moved.items():
+        if inode == REMOVED:
+            out.pop(path, None)
+        else:
+            out[path] = inode
+    return out
+
+
+def _links(paths: Iterable[tuple[str, int]]) -> int:
     """A number for which paths are names of one file."""
-    several = (group for group in paths_by_inode(paths).values() if len(group) > 1)
+    several = (group for group in paths_by_inode(dict(paths)).values() if len(group) > 1)
     groups = ("\0".join(sorted(group)).encode("utf-8", "surrogateescape") for group in several)
     return sum(
         int.from_bytes(hashlib.blake2b(group, digest_size=16, key=b"links").digest(), "little") for group in groups

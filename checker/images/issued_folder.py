@@ -18,7 +18,7 @@ from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.trace.calls import Names, paths_by_inode
 from crashcheck.analyzer.trace.completeness import BLOCK, FileReplay
 from crashcheck.analyzer.trace.reader import ROOT, Trace, WatchedFile
-from crashcheck.analyzer.trace.replay import CONTENT, WRITES, by_file, replay_file
+from crashcheck.analyzer.trace.replay import CONTENT, by_file, replay_file, writes
 
 Counts = NDArray[np.int64]  # (256,): how often each byte value occurs
 
@@ -133,7 +133,7 @@ class _CountedFile:
 
     def replay(self, trace: Trace, rows: Ints) -> None:
         events = trace.events[rows]
-        if not bool(np.isin(events["kind"], WRITES).all()):
+        if not bool(writes(events).all()):
             self._changed.update(self._blocks)
         low, size = events["offset"].astype(np.int64), events["size"].astype(np.int64)
         first = low // BLOCK

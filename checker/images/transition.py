@@ -191,9 +191,7 @@ class Content:
 
     def _by_file(self, ids: Ints) -> list[tuple[File, Ints]]:
         """Pieces and parts, which ascend, by file."""
-        rows = ids
-        if len(ids) and ids[-1] >= len(self.graph):
-            rows = np.array([self.graph.whole(id_)[0] for id_ in ids.tolist()], dtype=np.int64)
+        rows = self.graph.wholes(ids)
         if self.graph.family.names:
             keep = self.graph.kind[rows] != NAME
             ids, rows = ids[keep], rows[keep]
@@ -213,9 +211,9 @@ class Content:
         if file.ever_cut:
             return self._piecewise.transition(file, event, ids.tolist())
         exists, size = file.exists(event), file.size(event)
-        whole, parts = ids[ids < len(graph)], ids[ids >= len(graph)]
-        steps = [*whole[graph.kind[whole] == SIZE].tolist(), *parts.tolist()]
-        new = exists or bool((graph.kind[whole] == EXISTS).any()), max([size, *map(graph.size_after, steps)])
+        whole, kinds = ids[ids < len(graph)], graph.kind[graph.wholes(ids)]
+        sizes = graph.sizes_after(ids[kinds == SIZE])
+        new = exists or bool((kinds == EXISTS).any()), int(sizes.max(initial=size))
         return self._grown(file, (exists, size), new, whole, partial(file.durable_data, event))
 
     def _grown(self, file: File, old: Shape, new: Shape, added: Ints, held: Callable[[int], Ints]) -> FilePatch | None:

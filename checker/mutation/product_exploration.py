@@ -73,11 +73,11 @@ def matching(exposure: MutantStates, clock: int, product: Product, choices: Sequ
     return None
 
 
-def drawn(exposure: MutantStates, clock: int, many: int) -> Iterator[CrashState]:
-    """Up to `many` new states of a moment, always the same ones; some may come more than once."""
+def drawn(exposure: MutantStates, clock: int, most: int) -> Iterator[CrashState]:
+    """Up to `most` new states of a moment, always the same ones; some may come more than once."""
     drawing = Random(clock)
     every = exposure.losses_at(clock)
-    for _ in range(many):
+    for _ in range(most):
         share = drawing.random()
         chosen = [drawing.choice(losses) if losses is not None and drawing.random() < share else () for losses in every]
         state = exposure.combined(clock, chosen)

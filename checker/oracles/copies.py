@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import FINAL, Run
+from crashcheck.checker.oracles.verdict_source import Judged
 from crashcheck.checker.results import Verdict
 
 if TYPE_CHECKING:
@@ -58,28 +59,29 @@ class Copies:
         if self.used:
             self._asked[ticket] = state, timeout_s
 
-    def confirmed(self, executor: Executor, ticket: int, run: Ended, verdict: Verdict) -> Verdict:
+    def confirmed(self, executor: Executor, ticket: int, judged: Judged) -> Judged:
         """The verdict on a state: by a run from the beginning if a copy was run that fails, or is a sample.
 
         Raises CopiesDiffer.
         """
-        self._note_refused(run.refused)
+        self._note_refused(judged.run.ended.refused)
         asked = self._asked.pop(ticket, None)
-        if asked is None or not run.forked:
-            return verdict
-        if verdict.passed:
+        if asked is None or not judged.run.ended.forked:
+            return judged
+        passed = judged.verdict.passed
+        if passed:
             self._passes += 1
             if self._passes & (self._passes - 1):
-                return verdict
+                return judged
         anew = executor.rerun(*asked, forks=False)
-        if anew.passed == verdict.passed:
+        if anew.verdict.passed == passed:
             return anew
         # A check that is slow or flaky may end otherwise each time; one that depends on its past does so again.
-        again = executor.rerun(*asked, forks=True)
-        if again.passed == verdict.passed and executor.rerun(*asked, forks=False).passed == anew.passed:
+        again = executor.rerun(*asked, forks=True).verdict.passed
+        if again == passed and executor.rerun(*asked, forks=False).verdict.passed != passed:
             raise CopiesDiffer(
-                f"the check {_how(verdict)} where it continues at crashcheck_ready(), and {_how(anew)} from the "
-                "beginning on the same files"
+                f"the check {_how(judged.verdict)} where it continues at crashcheck_ready(), and {_how(anew.verdict)} "
+                "from the beginning on the same files"
             )
         self._notes[_FLAKY] = None
         return anew

@@ -17,7 +17,7 @@ from crashcheck.checker.execution.tasks import FINAL, FIRST, Run, Tasks
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.copies import Copies
-from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
+from crashcheck.checker.oracles.verdict_source import Asked, Awaited, Judged, VerdictSource
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
 
@@ -38,7 +38,6 @@ class Executor(VerdictSource):
         # change while states are executed
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
-        self.judged_run: Run | None = None  # the last of these
         self._differing: Counter[str] = Counter()  # states that failed elsewhere and passed here, by place
         self._copies = Copies()
 
@@ -81,6 +80,11 @@ class Executor(VerdictSource):
         return ticket
 
     def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
+        """The verdict of `judged`."""
+        judged = self.judged(ticket, timeout_s)
+        return None if judged is None else judged.verdict
+
+    def judged(self, ticket: int, timeout_s: float | None = None) -> Judged | None:
         """Wait for a verdict; each ticket once. None if it has not come in time (never without a time).
 
         CrashcheckError if a worker dies or an image cannot be written. CopiesDiffer.
@@ -93,15 +97,15 @@ class Executor(VerdictSource):
             if left_s is not None and left_s <= 0:
                 return None
         self._begin_what_judging_needs()
-        verdict = self._judged(run)
-        if run.state is not None and not verdict.passed:  # what another machine shows must show here, too
+        judged = self._judged(run)
+        if run.state is not None and not judged.verdict.passed:  # what another machine shows must show here, too
             stages = self.oracle.stages(run.point)
             again = self.workers.submit(run.state, stages, urgent=True, timeout_s=self._short_s, doubted=run.place)
-            return self.result(again, None if deadline is None else max(0.0, deadline - time.monotonic()))
+            return self.judged(again, None if deadline is None else max(0.0, deadline - time.monotonic()))
         self.executed += 1
-        if run.doubted and verdict.passed:
+        if run.doubted and judged.verdict.passed:
             self._differing[run.doubted] += 1
-        return self._copies.confirmed(self, ticket, run.ended, verdict)
+        return self._copies.confirmed(self, ticket, judged)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,7 +122,17 @@ class Executor(VerdictSource):
 
         `most_s`: it times out after so many seconds, if not earlier.
         """
-        return self._now(self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True))
+        return self.now(self.submit_now(state, patient=patient, most_s=most_s))
+
+    def submit_now(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> int:
+        """As `run`, but only queue the state, before anything that waits; `now` gives its verdict."""
+        return self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True)
+
+    def now(self, ticket: int) -> Verdict:
+        """Wait for a verdict, however long it takes."""
+        verdict = self.result(ticket)
+        assert verdict is not None
+        return verdict
 
     def _at_most(self, most_s: float | None, timeout_s: float | None = None) -> float | None:
         """A limit for one run (None: the configured one) that is no longer than `most_s`."""
@@ -129,21 +143,21 @@ class Executor(VerdictSource):
     def run_first(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
         stages, timeout_s = self.oracle.stages(FIRST), self._at_most(most_s)
-        return self._now(self.workers.submit_uncrashed(FIRST, stages, timeout_s=timeout_s))
+        return self.now(self.workers.submit_uncrashed(FIRST, stages, timeout_s=timeout_s))
 
     def run_final(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
         stages, timeout_s = self.oracle.stages(FINAL), self._at_most(most_s)
-        return self._now(self.workers.submit_uncrashed(FINAL, stages, timeout_s=timeout_s))
+        return self.now(self.workers.submit_uncrashed(FINAL, stages, timeout_s=timeout_s))
 
     def try_copies(self, most_s: float | None = None) -> Verdict:
         """As `run_final`; and if the check then ends as usual from crashcheck_ready() on, crash states begin there."""
         run = self._copies.try_on_final(self, self._at_most(most_s))
         self._begin_what_judging_needs()
         self.executed += 1
-        return self._judged(run)
+        return self._judged(run).verdict
 
-    def rerun(self, state: CrashState, timeout_s: float | None, *, forks: bool) -> Verdict:
+    def rerun(self, state: CrashState, timeout_s: float | None, *, forks: bool) -> Judged:
         """Execute a state now, in a copy or from the beginning, whether or not it was executed before."""
         run = self.workers.ended(self._submit(state, timeout_s, urgent=True, forks=forks))
         self._begin_what_judging_needs()
@@ -182,14 +196,8 @@ class Executor(VerdictSource):
         stages = self.oracle.stages(state.point)
         return self.workers.submit(state, stages, urgent=urgent, timeout_s=timeout_s, forks=forks)
 
-    def _judged(self, run: Run) -> Verdict:
-        self.judged_run = run
-        return self.oracle.judge(run.ended, run.names, run.point)
-
-    def _now(self, ticket: int) -> Verdict:
-        verdict = self.result(ticket)
-        assert verdict is not None
-        return verdict
+    def _judged(self, run: Run) -> Judged:
+        return Judged(self.oracle.judge(run.ended, run.names, run.point), run)
 
     def _begin_what_judging_needs(self) -> None:
         """Let the oracle see runs that have ended, before they are asked for: it may need other runs to judge them."""

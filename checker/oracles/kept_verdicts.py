@@ -2,7 +2,7 @@
 
 Divided   leaves what belongs to another shard to that one, as if it passed
 Known     takes runs that shards, or the search that is resumed, have noted
-Noted     writes down how the runs of the source below it ended
+Noted     writes down how the runs of the executor below it ended
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stacked(executor: Executor, exchange: Exchange) -> VerdictSource:
     """The executor, under the sources that an exchange with other searches needs."""
     source: VerdictSource = executor
     if exchange.noted is not None:
-        source = Noted(source, exchange.noted)
+        source = Noted(executor, exchange.noted)
     if len(exchange.known):
         source = KnownVerdicts(source, exchange.known)
     if exchange.share is not None:
@@ -80,9 +80,9 @@ class Above(VerdictSource):
 
 
 class Noted(Above):
-    """Verdicts of the source below, whose runs are written to a file."""
+    """Verdicts of the executor, each of whose runs is written to a file."""
 
-    def __init__(self, below: VerdictSource, file: RunsFile) -> None:
+    def __init__(self, below: Executor, file: RunsFile) -> None:
         super().__init__(below)
         self._file = file
         self.keeps = True
@@ -93,14 +93,14 @@ class Noted(Above):
         return (*super().notes, *((f"--resume cannot continue this run: {why}",) if why else ()))
 
     def ask(self, asked: Asked) -> Awaited[Verdict]:
-        awaited, image = super().ask(asked), self._image(asked)
+        ticket, image = self.executor.submit(asked.state), self._image(asked)
 
         def noted(left_s: float | None) -> Verdict | None:
-            verdict = awaited(left_s)
-            run = self.executor.judged_run
-            if verdict is not None and run is not None:
-                self._file.add(image, run)
-            return verdict
+            judged = self.executor.judged(ticket, left_s)
+            if judged is None:
+                return None
+            self._file.add(image, judged.run)
+            return judged.verdict
 
         return noted
 

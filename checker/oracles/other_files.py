@@ -7,25 +7,35 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.images.real_files import RealFiles, write_real_image
 from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.results import Verdict
+from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 
 
-def run_on_files(executor: Executor, real: RealFiles, point: int, acknowledged: tuple[int, int]) -> Verdict:
-    """The check's verdict on files that a second run really had, at a crash point of the first, with all the time.
+def run_on_files(
+    executor: Executor, real: RealFiles, point: int, acknowledged: tuple[int, int], *, left: Left = endless
+) -> Verdict:
+    """The check's verdict on files that a second run really had, at a crash point of the first.
 
     `acknowledged`: operations ended and bytes printed by then, if not fixed for all points. Files that are not
-    watched are as before the run.
+    watched are as before the run. It has all the time that the limits allow; where `left` gives less than that, and
+    than it takes, OutOfTime is raised.
     """
+    left_s = left()
+    if left_s is not None and left_s <= 0:
+        raise OutOfTime
     setup = executor.workers.setup
     with tempfile.TemporaryDirectory(dir=executor.home) as folder:
         files = Path(folder) / "files"
         write_real_image(setup.first, real.folder, files, setup.patterns)
         if executor.workers.acknowledged is None:
             setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
-        return executor.run_on(files, setup, point, acknowledged)
+        verdict = executor.run_on(files, setup, point, acknowledged, left_s)
+    if verdict.outcome is Outcome.TIMEOUT and left_s is not None and verdict.seconds >= left_s:
+        raise OutOfTime  # the budget ended this run, so it shows nothing
+    return verdict
 
 
 def run_changed(

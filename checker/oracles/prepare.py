@@ -109,6 +109,12 @@ def use_executor(oracle: Oracle, executor: Executor) -> None:
         oracle.references.run_by(executor.workers)
 
 
+def require_reopenable(oracle: Oracle) -> None:
+    """Raise CrashcheckError driver-not-reopenable if a clean reopen was found to change what the check prints."""
+    if isinstance(oracle, OutputEquivalence):
+        oracle.references.require_reopenable()
+
+
 def prepare_oracle(oracle: Oracle, executor: Executor, tell: Callable[[str], None]) -> None:
     """Run what has to pass before any crash state is checked. Raises what references.prepare raises."""
     use_executor(oracle, executor)

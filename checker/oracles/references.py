@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.execution.process import Ended
@@ -105,13 +106,22 @@ class Reference:
     unusable: str
 
 
-class ReopenDifference(CrashcheckError):
-    """A clean close and reopen after an operation changes what the driver prints: a bug that needs no crash."""
+@dataclass(frozen=True, slots=True)
+class ReopenDifference:
+    """A clean close and reopen after an operation changes what the driver prints: a bug that needs no crash.
 
-    def __init__(self, slug: str, message: str, hint: str, ordinal: int, shown: str, how: str, before: str) -> None:
-        """`ordinal`, `shown`: the operation; `how` the output differs; `before`: when it does not."""
-        super().__init__(slug, message, hint)
-        self.ordinal, self.shown, self.how, self.before = ordinal, shown, how, before
+    `ordinal`: the operation, 0 if the reopen is before the first; `shown`: it, as a text; `how`: the output differs;
+    `before`: when it does not.
+    """
+
+    ordinal: int
+    shown: str
+    how: str
+    before: str
+
+    @property
+    def after(self) -> str:
+        return f"operation {self.ordinal} ({self.shown})" if self.ordinal else "no operation"
 
 
 class Tails:
@@ -173,7 +183,12 @@ class References:
         self._workers: WorkerPool | None = None
         self._known: dict[History, Reference] = {}
         self._asked: dict[History, int] = {}
-        self._boundaries: set[int] = set()
+        self._how: dict[int, str] = {}  # by the boundaries that were tried: how a clean reopen there shows, or ""
+        self.differences: dict[int, ReopenDifference] = {}  # by the operation that did the harm
+        # Outputs in which a reopen changes nothing but the order in which so many writers come.
+        self.interleaved: dict[str, int] = {}
+        # How many open files the driver writes to each output through, where that can be found out.
+        self.count_writers: Callable[[], tuple[int, ...] | None] = lambda: None
         self._tails: tuple[Tails, ...] = ()  # one for each output
         self._undisturbed: Reference | None = None
 
@@ -190,7 +205,7 @@ class References:
     @property
     def boundaries(self) -> int:
         """How many of the operations' ends were tried."""
-        return len(self._boundaries)
+        return len(self._how)
 
     def want(self, history: History) -> None:
         """It will be needed soon."""
@@ -208,7 +223,7 @@ class References:
         """All operations in one process; what they print is cut into tails."""
         if self._undisturbed is None:
             history = self._operations.boundary(0)
-            run = self.workers.ended(self.workers.submit_bare(self._stages(history), _WHOLE_BYTES))
+            run = self._run(*self._stages(history))
             self._undisturbed = self._reference(history, run)
             kept_bytes, count = self.workers.limits.kept_bytes, len(self._operations)
             self._tails = tuple(Tails(each, run.names, kept_bytes, count) for each in run.ended.by_output())
@@ -221,24 +236,103 @@ class References:
 
     def whole_again(self) -> Printed:
         """All operations, once more, remembered nowhere."""
-        stages = self._stages(self._operations.boundary(0))
-        run = self.workers.ended(self.workers.submit_bare(stages, _WHOLE_BYTES))
+        run = self._run(*self._stages(self._operations.boundary(0)))
         return Printed.of(run.ended, run.names)
 
-    def try_boundary(self, ordinal: int) -> None:
-        """A clean reopen after so many operations must not show. Raises CrashcheckError driver-not-reopenable."""
-        if ordinal not in self._boundaries and ordinal:
-            passed = max((tried for tried in self._boundaries if tried < ordinal), default=0)
-            self._boundaries.add(ordinal)
-            here = self.of(self._operations.boundary(ordinal))
-            if self._reopened(here):
-                raise self._not_reopenable(passed, ordinal)
+    def try_boundary(self, ordinal: int) -> bool:
+        """Whether a clean reopen after so many operations changes nothing; what it changes is among the differences.
+
+        Raises CrashcheckError driver-not-reopenable if the driver prints something of its own.
+        """
+        if ordinal and ordinal not in self._how and self._try(ordinal):
+            self._find_harm(ordinal)
+        return not self.differs_at(ordinal)
+
+    def differs_at(self, ordinal: int) -> bool:
+        """Whether a clean reopen after so many operations is known to change something."""
+        return bool(self._how.get(ordinal))
+
+    def _try(self, ordinal: int) -> str:
+        """Reopen after so many operations, 0: before the first; how that shows."""
+        boundary = self._operations.boundary(ordinal)
+        here = (
+            self.of(boundary)
+            if ordinal
+            else self._reference(boundary, self._run(b"", self._operations.text(boundary.rest)))
+        )
+        how = self._reopened(here)
+        if how.startswith(_PRINTS_ITS_OWN):
+            raise CrashcheckError(
+                "driver-not-reopenable",
+                f"closed and reopened after operation {ordinal} ({self._operations.shown(ordinal)}), {how}",
+                "It must print nothing when it opens or closes the pool.",
+            )
+        if how and self._is_only_interleaved(boundary):
+            how = ""
+        self._how[ordinal] = how
+        if not how and ordinal:
             for tails, before_bytes in zip(self._tails, here.before_bytes, strict=False):
                 tails.agree(ordinal, before_bytes)
+        return how
+
+    def _is_only_interleaved(self, boundary: History) -> bool:
+        """Whether each output that differs has several writers, and the same bytes in another order.
+
+        Each writer has its own buffer, and when that is full or the driver ends decides where its bytes are.
+        """
+        writers = self.count_writers()
+        if writers is None or max(writers) < 2:
+            return False
+        before, rest = (self._operations.text(part) for part in (boundary.before, boundary.rest))
+        runs = self._run(before), self._run(before, rest), self._run(before + rest)
+        outputs = zip(*(Printed.of(run.ended, run.names).by_output() for run in runs), strict=True)
+        found: dict[str, int] = {}
+        for name, count, (one, two, both) in zip(self.outputs, writers, outputs, strict=True):
+            if one.data + two.data == both.data:
+                continue
+            if count < 2 or not both.whole or Counter(one.data + two.data) != Counter(both.data):
+                return False
+            found[name] = count
+        self.interleaved |= found
+        self._tails = ()  # an output that is cut there begins otherwise
+        return True
+
+    def _find_harm(self, failed: int) -> None:
+        """Find the operation that did the harm: a reopen after the one before it does not show.
+
+        It is bisected, as `git bisect` does: what reads the damage may come hundreds of operations later.
+        """
+        passed = max((tried for tried, how in self._how.items() if not how and tried < failed), default=0)
+        failed = min(tried for tried, how in self._how.items() if how and tried > passed)
+        if not passed and (self._how[0] if 0 in self._how else self._try(0)):
+            failed = 0
+        while failed - passed > 1:
+            middle = (passed + failed) // 2
+            shows = self._how[middle] if middle in self._how else self._try(middle)
+            passed, failed = (passed, middle) if shows else (middle, failed)
+        if failed not in self.differences:
+            before = f"Closed and reopened after operation {passed}" if passed else "Not closed in between"
+            self.differences[failed] = ReopenDifference(
+                failed, self._operations.shown(failed) if failed else "", self._how[failed], before
+            )
+
+    def require_reopenable(self) -> None:
+        """Raise CrashcheckError driver-not-reopenable if a clean reopen was found to change what the driver prints."""
+        for difference in self.differences.values():
+            raise CrashcheckError(
+                "driver-not-reopenable",
+                f"a bug without any crash: closed and reopened after {difference.after}, {difference.how}. "
+                f"{difference.before}, it does what it should",
+                "If that is the driver's fault, and not the program's: it must leave all it needs in the pool.",
+            )
+
+    def _run(self, *stages: bytes) -> Run:
+        """Run files of operations one after another; all that the last of them prints is kept."""
+        return self.workers.ended(self.workers.submit_bare(stages, _WHOLE_BYTES))
 
     def reopened_after(self, ordinal: int) -> str:
         """How the output differs if the driver is closed and reopened after so many operations; "" if it does not."""
-        return self._reopened(self.of(self._operations.boundary(ordinal)))
+        return self._how[ordinal] if ordinal in self._how else self._try(ordinal)
 
     def _reopened(self, here: Reference) -> str:
         """How the rest differs from what the undisturbed run printed; "" if it does not."""
@@ -254,27 +348,6 @@ class References:
     def in_output(self, number: int) -> str:
         """ " in {pool}/results.txt"; "" of standard output alone."""
         return "" if self.outputs == ("stdout",) else f" in {self.outputs[number]}"
-
-    def _not_reopenable(self, passed: int, failed: int) -> CrashcheckError:
-        """Name the operation that did the harm: between `passed`, where a reopen does not show, and `failed`.
-
-        It is bisected, as `git bisect` does: what reads the damage may come hundreds of operations later.
-        """
-        while failed - passed > 1:
-            middle = (passed + failed) // 2
-            passed, failed = (passed, middle) if self.reopened_after(middle) else (middle, failed)
-        how = self.reopened_after(failed)
-        named = f"operation {failed} ({self._operations.shown(failed)})"
-        before = f"Closed and reopened after operation {passed}" if passed else "Not closed in between"
-        message = f"a bug without any crash: closed and reopened after {named}, {how}. {before}, it does what it should"
-        hint = (
-            f"What operation {failed} leaves is lost or damaged by a clean close. If that is the driver's fault, and "
-            "not the program's: it must leave all it needs in the pool, and print nothing when it opens or closes it."
-        )
-        if how.startswith(_PRINTS_ITS_OWN):
-            return CrashcheckError("driver-not-reopenable", message, hint)
-        shown = self._operations.shown(failed)
-        return ReopenDifference("driver-not-reopenable", message, hint, failed, shown, how, before)
 
     def _stages(self, history: History) -> tuple[bytes, ...]:
         rest = self._operations.text(history.rest)
@@ -300,10 +373,10 @@ def spread(count: int) -> list[int]:
 
 
 def prepare(references: References, operations: Operations) -> None:
-    """The driver must do the same each time, and a clean reopen between two operations must change nothing.
+    """The driver must do the same each time, and print nothing when it is reopened.
 
-    Of many operations some ends are tried here, and any other before a crash state that rests on it is called a
-    failure (`References.try_boundary`).
+    Where a clean reopen changes what it prints is noted (`References.differences`). Of many operations some ends are
+    tried here, and any other before a crash state that rests on it is called a failure (`References.try_boundary`).
 
     Raises CrashcheckError: driver-failed, driver-not-deterministic, driver-not-reopenable.
     """

@@ -19,9 +19,11 @@ others that it syncs, none.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import compress
+from operator import ne
 
 import numpy as np
 
@@ -60,12 +62,12 @@ class _History:
     keys: list[bytes]
     inodes: list[int]  # REMOVED where it is not there
 
-    def note(self, event: int, key: bytes, inode: int) -> None:
-        """What it holds after an event, if that is another content."""
-        if self.keys[-1] != key:
-            self.events.append(event)
-            self.keys.append(key)
-            self.inodes.append(inode)
+    def note(self, events: Sequence[int], keys: Sequence[bytes], inode: int) -> None:
+        """What it holds after some events, where that is another content."""
+        new = [*map(ne, [self.keys[-1], *keys], keys)]
+        self.events.extend(compress(events, new))
+        self.keys.extend(compress(keys, new))
+        self.inodes.extend([inode] * sum(new))
 
 
 class SnapshotOracle:
@@ -102,6 +104,7 @@ class SnapshotOracle:
         for path, history in self._history.items():
             for inode in set(history.inodes):
                 self._paths_history.setdefault(inode, []).append(path)
+        self._short_issued: tuple[int, frozenset[int]] = -1, frozenset()  # of a point
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
         self._copies = SyncedCopies(self._content, self._versions)
         self._recreated = Recreated(self._graph, self._content, self._versions, self._open, self._copies)
@@ -223,6 +226,9 @@ class SnapshotOracle:
         removals = self._versions.removals(self._content.names_of(state), there)
         removed = max((event + 1 for event, _ in removals), default=None)
         asked = self._open.at(crash).intersection(there)
+        touched = self._content.touched(state)
+        if removed is None and touched is not None:
+            asked &= touched | self._short_by(state.point)
         if removed is not None:
             asked |= set(self._content.paths_issued(crash).values()) - there
         worst = 0, 0
@@ -237,6 +243,21 @@ class SnapshotOracle:
             if not self._versions.is_temporary(inode) or self._holds_removed(inode, removals):
                 worst = inode, distance
         return worst
+
+    def _short_by(self, point: int) -> frozenset[int]:
+        """The open files that lack bytes even where everything issued has persisted, and nothing was removed."""
+        if self._short_issued[0] != point:
+            whole, crash = self._space.full(point), int(self._space.points.event[point])
+            files = self._open.at(crash) & self._counted_files & set(self._content.paths(whole).values())
+            short = (
+                inode
+                for inode in files
+                if self._versions.distance(
+                    inode, self._counts_of(whole, inode), self._versions.span(inode, crash, None)
+                )
+            )
+            self._short_issued = point, frozenset(short)
+        return self._short_issued[1]
 
     def _holds_removed(self, inode: int, removals: list[Removal]) -> bool:
         """Whether a file held data of what is removed, when it was."""
@@ -295,7 +316,7 @@ class SnapshotOracle:
             return []
         moment = int(self._told[told - 1])
         out = []
-        for path in self._changed_paths(crash, paths):
+        for path in self._changed_paths(state, crash, paths):
             history, inode = self._history[path], paths.get(path, REMOVED)
             if inode != REMOVED and not self._versioned(inode):
                 continue
@@ -315,11 +336,14 @@ class SnapshotOracle:
                 out.append(path)
         return sorted(out)
 
-    def _changed_paths(self, crash: int, paths: Paths) -> set[str]:
+    def _changed_paths(self, state: CrashState, crash: int, paths: Paths) -> set[str]:
         """Paths that may hold something else than what was last issued: of another file, or of one that is pending."""
-        issued = self._content.paths_issued(crash)
-        out = {path for path, _ in paths.items() ^ issued.items()} if paths is not issued else set()
-        for inode in self._open.pending(crash):
+        moved, touched = self._content.moved(state), self._content.touched(state)
+        pending = self._open.pending(crash)
+        if moved is None:
+            moved = {path: (0, 0) for path, _ in paths.items() ^ self._content.paths_issued(crash).items()}
+        out = set(moved)
+        for inode in pending if touched is None else pending & touched:
             out.update(self._paths_history.get(inode, ()))
         return out & self._history.keys()
 
@@ -372,7 +396,7 @@ class _Histories:
         if event < 0:
             self._of[path] = _History([event], [key], [inode])
         else:
-            self._of.setdefault(path, _History([-1], [b""], [REMOVED])).note(event, key, inode)
+            self._of.setdefault(path, _History([-1], [b""], [REMOVED])).note([event], [key], inode)
         if inode != REMOVED:
             self._begun[path] = event, inode
 
@@ -383,8 +407,7 @@ class _Histories:
         begun, inode = self._begun.pop(path)
         events, keys = self._versions(inode)
         low, high = np.searchsorted(events, [begun + 1, event]).tolist()
-        for at, key in zip(events[low:high].tolist(), keys[low:high], strict=True):
-            self._of[path].note(at, key, inode)
+        self._of[path].note(events[low:high].tolist(), keys[low:high], inode)
 
     def of_several(self, end: int, reading: Counting) -> dict[str, _History]:
         """The histories of paths that held several contents."""

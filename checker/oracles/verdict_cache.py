@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.budget import Meter, OutOfTime
@@ -17,6 +18,10 @@ _REMEMBERED = 20_000  # verdicts; the oldest go first
 _TIMEOUT_COSTS = 20  # as many runs as that: looking into a check that hangs must not take hours
 
 
+def nothing() -> None:
+    """What is done while a run is awaited, where nobody asks for more."""
+
+
 class OutOfRuns(Exception):
     """One failing state has used up what it may cost."""
 
@@ -24,14 +29,15 @@ class OutOfRuns(Exception):
 class VerdictCache:
     """Verdicts by fingerprint: states that leave the same bytes and the same acknowledgements are one.
 
-    Used while the executor is `aside`. `allow` bounds the runs spent on one failing state, counted so that
-    the bound does not depend on the machine's speed; the meter bounds them all.
+    Used while the executor is `aside`. While a run is awaited, `meanwhile` is called. `allow` bounds the runs spent
+    on one failing state, counted so that the bound does not depend on the machine's speed; the meter bounds them all.
     """
 
     def __init__(self, executor: Executor, content: Content, meter: Meter) -> None:
         self._executor = executor
         self._content = content
         self._meter = meter
+        self.meanwhile: Callable[[], None] = nothing
         self._known: dict[bytes, Verdict] = {}
         self._left = 0
         self._stop_s = 0.0  # when so many seconds of the budget are left
@@ -51,6 +57,10 @@ class VerdictCache:
     def know(self, state: CrashState, verdict: Verdict) -> None:
         self._remember(self._content.fingerprint(state), verdict)
 
+    def passed(self, fingerprint: bytes, verdict: Verdict) -> None:
+        """Take note of a state that the search has executed, and that passed."""
+        self._remember(fingerprint, replace(verdict, output=""))
+
     def forget(self, state: CrashState) -> None:
         self._known.pop(self._content.fingerprint(state), None)
 
@@ -59,6 +69,7 @@ class VerdictCache:
 
     def verdict(self, state: CrashState) -> Verdict:
         """Raises OutOfRuns or OutOfTime where another run is not allowed."""
+        self._within_time()  # before anything is done: of a long run even a fingerprint takes a while
         key = self._content.fingerprint(state)
         known = self._known.get(key)
         if known is None:
@@ -85,13 +96,19 @@ class VerdictCache:
             return True
         return not self._run(state, patient=patient).passed
 
-    def _run(self, state: CrashState, *, patient: bool) -> Verdict:
+    def _within_time(self) -> float | None:
         left = self._meter.explaining_left_s
         if left is not None and left <= 0:
             raise OutOfTime
+        return left
+
+    def _run(self, state: CrashState, *, patient: bool) -> Verdict:
+        left = self._within_time()
         self._left -= 1
         self.runs += 1
-        verdict = self._executor.run(state, patient=patient, most_s=left)
+        ticket = self._executor.submit_now(state, patient=patient, most_s=left)
+        self.meanwhile()
+        verdict = self._executor.now(ticket)
         if verdict.outcome is Outcome.TIMEOUT:
             if left is not None and verdict.seconds >= left:
                 raise OutOfTime  # the budget ended this run, so it shows nothing

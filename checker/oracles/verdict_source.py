@@ -12,6 +12,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from crashcheck.checker.execution.tasks import Run
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.runtime.exploration import Explored
@@ -29,6 +30,13 @@ class Asked(NamedTuple):
     state: CrashState
     fingerprint: bytes
     part: bytes
+
+
+class Judged(NamedTuple):
+    """A verdict, and the run of the check that it is about."""
+
+    verdict: Verdict
+    run: Run
 
 
 class VerdictSource(ABC):

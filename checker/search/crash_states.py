@@ -1,27 +1,28 @@
 """The search over crash states: a strategy's states in its order, each distinct image checked once, failures explained.
 
-One user of the loop (loop.py): a choice is a state and why it is tested, its result a verdict. What is found does not
-depend on how many workers there are, because each failing state is dealt with when its turn comes, not when it fails.
+One user of the loop (loop.py): a choice is a state and why it is tested, its result a verdict. While a run is awaited
+that explains a failure, a fixed number of further results is taken. So both run at once, and what is found does not
+depend on how many workers there are.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_seconds, within
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
-from crashcheck.checker.findings.register import DraftFinding, Register
-from crashcheck.checker.oracles.verdict_cache import VerdictCache
+from crashcheck.checker.findings.register import Register
+from crashcheck.checker.oracles.verdict_cache import VerdictCache, nothing
 from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.checker.results import Discovery, Finding, GroupRow, StateCounts, StopReason, Verdict
-from crashcheck.checker.search.failures import Failures
+from crashcheck.checker.search.failures import PACE, FailedOnce, Failures
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.loop import Loop, Reached
-from crashcheck.checker.search.protocol import Candidate
+from crashcheck.checker.search.protocol import AWAIT, Candidate, Pause
 from crashcheck.checker.search.signature_share import SignatureShare
 from crashcheck.checker.search.timeouts import raise_timeout
 from crashcheck.checker.states.counting import Feasible, StateCount
@@ -57,6 +58,7 @@ class SearchResult:
     failing: tuple[CrashState, ...]  # one for each finding, proved or not, in the order of discovery
     groups: tuple[GroupRow, ...] = ()
     discoveries: tuple[Discovery, ...] = ()
+    first_state_s: float | None = None  # until the first state had a verdict; None: none had
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,10 +105,17 @@ class Search:
         self._passed: set[bytes] = set()  # fingerprints of states that passed
         self._verdicts = VerdictCache(self._executor, subject.content, self._meter)
         self._failures = Failures(
-            subject, self._executor, self._verdicts, second_runs=second_runs, left=self._meter.left, outer=outer
+            subject,
+            self._executor,
+            self._verdicts,
+            second_runs=second_runs,
+            left=self._meter.left,
+            explaining_left=self._meter.explaining_left,
+            outer=outer,
         )
         self._reached: Reached[Choice] = Reached()
         self._last_shown = 0.0  # by the monotonic clock
+        self._first_state_s: float | None = None
         self._count = StateCount(subject.space)
         self._tested = SignatureShare(subject.space)
         self._decided = decided
@@ -127,18 +136,22 @@ class Search:
             self._reached,
             ahead=self._source.ahead,
             put_off=self._wait,
-            put_aside=self._failures.explain_last,
+            between=self._explain,
             pruned=self._is_same,
             cost=lambda candidate, verdict: candidate.fingerprint not in self._source.reused,
         )
+        self._verdicts.meanwhile = lambda: loop.go_on(self._failures.pace)
         complete = False
         try:
             stop = loop.run(self._take)
             complete = not stop.cut_short
         finally:
+            self._verdicts.meanwhile = nothing
             if self._exploration is not None:
                 self._exploration.close()
             self._source.end(complete=complete)
+        self._failures.end()
+        self._found(self._reached.executed - len(self._source.reused))
         for place, choice in self._reached.left:
             self._stats.left(place, choice)
         return self.result(stop)
@@ -158,13 +171,13 @@ class Search:
 
     # -- what the loop asks for (protocol.Searchable)
 
-    def choices(self) -> Iterator[Choice | None]:
+    def choices(self) -> Iterator[Choice | Pause | None]:
         for number, choice in enumerate(self._all_choices(), 1):
             yield choice
             if not number % _BETWEEN and self._meter.left_s is not None:
                 self._counted(for_seconds(_COUNT_TURN_S))
 
-    def _all_choices(self) -> Iterator[Choice | None]:
+    def _all_choices(self) -> Iterator[Choice | Pause | None]:
         if self._exploration is None:
             yield from self._plan.choices()
             return
@@ -178,6 +191,7 @@ class Search:
         while not exploration.decided.settled:
             yield None
             yield from self._explored()
+        yield AWAIT
         if exploration.contradiction:  # what was left out must be run after all
             self._repeated = self._reached.executed + self._reached.pruned
             yield from self._strategy.plan(self._subject.space, self._meter.left).choices()
@@ -217,32 +231,42 @@ class Search:
     # -- results of the choices
 
     def _take(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
+        if self._first_state_s is None:
+            self._first_state_s = self._meter.elapsed_s
         self._stats.executed(candidate.place, candidate.choice)
         self._tested.test(candidate.choice.state)
         if self._exploration is not None:
             self._exploration.executed(candidate.choice.state)
         if verdict.passed:
             self._passed.add(candidate.fingerprint)
+            self._verdicts.passed(candidate.fingerprint, verdict)
             raise_timeout(self._executor, verdict)
         elif self._source.leaves_failures:
             self._failures.left_to_others(candidate, verdict)
         else:
-            self._failed(candidate, verdict)
+            self._failures.add(FailedOnce(candidate, verdict, self._reached.executed - len(self._source.reused)))
         self._show()
 
-    def _failed(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
-        with self._executor.aside():
+    def _explain(self, ended: bool) -> bool:
+        """Deal with a failing state, if one waits, while the loop continues; `ended`: it has no more results."""
+        if self._meter.out_of_seconds() and self.register.drafts:
+            return False
+        failure = self._failures.next(last=ended or self._meter.in_last_quarter)
+        if failure is None:
+            return False
+        # What shows a known finding is diagnosed in passing: no worker waits for it.
+        with self._executor.aside() if self._failures.pace == PACE else nullcontext():
             self._show()
             try:
-                counts = self._failures.take(candidate, verdict)
+                counts = self._failures.explain(failure)
             finally:  # the seconds may end after a finding was made
-                for draft in self._failures.fresh:
-                    self._found(draft)
-                self._failures.fresh.clear()
+                self._found(failure.executed)
         if counts:
-            self._stats.failed(candidate.place, candidate.choice, verdict.outcome)
+            candidate = failure.candidate
+            self._stats.failed(candidate.place, candidate.choice, failure.verdict.outcome)
             if self._exploration is not None:
                 self._exploration.failed(candidate.choice.state, self.describe(candidate.choice))
+        return True
 
     def _is_same(self, candidate: Candidate[Choice], as_place: int) -> None:
         self._tested.test(candidate.choice.state)
@@ -255,11 +279,14 @@ class Search:
         if self._plan.groups or candidate.choice.family:
             self._stats.same(candidate.place, candidate.choice, as_place)
 
-    def _found(self, draft: DraftFinding) -> None:
-        self._meter.keep_for_fixes()
-        if draft.found == (0, 0.0):
-            draft.found = self._reached.executed - len(self._source.reused), self._meter.elapsed_s
-        self._show(now=True)
+    def _found(self, executed: int) -> None:
+        """Take note of findings that are new; `executed`: states when the state had failed that shows them."""
+        for draft in self._failures.fresh:
+            self._meter.keep_for_fixes()
+            if draft.found == (0, 0.0):
+                draft.found = executed, self._meter.elapsed_s
+            self._show(now=True)
+        self._failures.fresh.clear()
 
     # -- reporting
 
@@ -286,6 +313,7 @@ class Search:
     def _counted(self, keep_on: KeepOn) -> Feasible:
         """The number of feasible states, as far as it is known when `keep_on` raises OutOfTime."""
         with suppress(OutOfTime):
+            keep_on()
             self._count.advance(keep_on)
         return self._count.feasible()
 
@@ -344,4 +372,5 @@ class Search:
             tuple(draft.cause.state for draft in self.register.drafts),
             groups,
             tuple(Discovery(bug.finding.id, *min(draft.found for draft in bug.drafts)) for bug in bugs),
+            self._first_state_s,
         )

@@ -1,6 +1,8 @@
 """From a failing crash state to a finding: run again, explained by counterfactual runs, counted once.
 
-A failing state is dealt with when its turn comes, in this order:
+Failing states wait while another one is explained, and the search continues meanwhile. First come those that show no
+known finding, then those that show one, in the order of the search; of hangs all but the first are last. One is dealt
+with so:
 
 1. A state whose site signature a finding has explained often enough is counted with that finding (`KnownCauses`).
 2. It is run again. What passes then is flaky, and never a finding, or slow.
@@ -12,10 +14,12 @@ A failing state is dealt with when its turn comes, in this order:
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +30,7 @@ from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Regis
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.other_files import run_on_files
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
-from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.results import TO_SETTLE, Outcome, Verdict
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.timeouts import KnownTimeouts, raise_timeout
 from crashcheck.checker.states.signature import SiteSignatures, by_call
@@ -41,7 +45,22 @@ _SHARE = 0.5  # the same of any other failure, unless little is left
 _FLAKY_SHOWN = 10
 _LINE_SHOWN = 100  # characters
 _FAR_LESS = 0.5  # of the updates that another state loses
+_FAILED_ONCE = f"the search ended before this state was run again and explained{TO_SETTLE}a larger budget"
+_UNEXPLAINED = (
+    "the search ended before {:,} states that had failed were run again and explained; {:,} of them show none of the "
+    "findings. Replay: {}"
+)
+PACE = 1  # results of the search for each run that explains a state which shows no known finding
+_PACE_OF_SIMILAR = 8  # the same of others
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
+
+
+class FailedOnce(NamedTuple):
+    """A choice whose execution failed, once."""
+
+    candidate: Candidate[Choice]
+    verdict: Verdict
+    executed: int  # states by then
 
 
 class Failures:
@@ -55,15 +74,19 @@ class Failures:
         *,
         second_runs: SecondRuns,
         left: Left,
+        explaining_left: Left,
         outer: tuple[Level, ...],
     ) -> None:
-        """`second_runs`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one."""
+        """`second_runs`, `left`: as PrefixProof has them; `outer`: the crashes before the searched one.
+
+        `explaining_left`: seconds that are left for a run that proves a finding.
+        """
         # constant
         self._subject = subject
         self._executor = executor
         self._proof = None
         if second_runs.snapshot is not None:
-            run_on, write_image = partial(run_on_files, executor), executor.images.write_image
+            run_on, write_image = partial(run_on_files, executor, left=explaining_left), executor.images.write_image
             self._proof = PrefixProof(subject, second_runs.snapshot, write_image, run_on, second_runs.digested, left)
         self._outer = outer
         # changing
@@ -79,17 +102,25 @@ class Failures:
         self._classifier = Classifier(subject, verdicts)
         self._known_causes = KnownCauses(subject, signatures)
         self._in_failing_stretch = np.zeros(len(subject.space.points), dtype=np.bool_)  # of each crash point
+        self._new: deque[FailedOnce] = deque()  # wait, and show no known finding as far as is known
+        self._similar: deque[FailedOnce] = deque()  # wait, and may be further states of known findings
+        self._last: deque[FailedOnce] = deque()  # hangs, which are expensive
+        self._under_way: tuple[FailedOnce, ...] = ()  # what is being explained
+        self._hangs = False  # whether a state has timed out
+        self._unexplained: tuple[str, ...] = ()  # what the report states about those that waited to the end
+        self.pace = PACE  # results of the search that are taken for each run that explains
 
     @property
     def warnings(self) -> list[str]:
-        """What the report states about flaky states."""
+        """What the report states about flaky states, and those that were not explained."""
         if not self._flaky_shown:
-            return []
+            return [*self._unexplained]
         named = ", ".join(self._flaky_shown)
         more = self.flaky - len(self._flaky_shown)
         return [
+            *self._unexplained,
             f"flaky: the check failed and then passed on the same image, {self.flaky} times; such states are "
-            f"never findings. Replay: {named}" + (f" and {more} more" if more else "")
+            f"never findings. Replay: {named}" + (f" and {more} more" if more else ""),
         ]
 
     def wait(self, candidate: Candidate[Choice]) -> bool:
@@ -98,21 +129,60 @@ class Failures:
         choice = candidate.choice
         return bool(self._in_failing_stretch[choice.state.point]) or self.known_timeouts.likely(choice)
 
-    def explain_last(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
-        """Whether a failure is dealt with after all others: of hangs, which are expensive, all but the first."""
-        again = verdict.outcome is Outcome.TIMEOUT and bool(self.known_timeouts)
-        if again:
-            self.known_timeouts.suspect(candidate.choice)
-        return again
-
     def left_to_others(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         """A state failed that another search explains. Those that are similar to a hang wait."""
         if verdict.outcome is Outcome.TIMEOUT:
             self.known_timeouts.suspect(candidate.choice)
 
-    def take(self, candidate: Candidate[Choice], verdict: Verdict) -> bool:
+    def add(self, failure: FailedOnce) -> None:
+        """Let a state that failed wait for its turn."""
+        candidate, verdict, _ = failure
+        if verdict.outcome is Outcome.TIMEOUT:
+            last = self._hangs or self.known_timeouts
+            self.known_timeouts.suspect(candidate.choice)
+            self._hangs = True
+            (self._last if last else self._new).append(failure)
+        else:
+            self._new.append(failure)
+
+    def next(self, *, last: bool) -> FailedOnce | None:
+        """The failing state whose turn it is, which then waits no more; hangs but the first only with `last`."""
+        while self._new:
+            failure = self._new.popleft()
+            if not self._shows_known(failure):
+                self.pace = PACE
+                return failure
+            self._similar.append(failure)
+        self.pace = _PACE_OF_SIMILAR
+        if self._similar:
+            return self._similar.popleft()
+        return self._last.popleft() if self._last and last else None
+
+    def end(self) -> None:
+        """The search has ended: what still waits is counted, and what shows no known finding is an uncertain one."""
+        waiting = [*self._under_way, *self._new, *self._similar, *self._last]
+        if not waiting:
+            return
+        new = [failure for failure in (*self._under_way, *self._new, *self._last) if not self._shows_known(failure)]
+        token = self.register.token((new or waiting)[0].candidate.choice.state, self._outer)
+        self._unexplained = (_UNEXPLAINED.format(len(waiting), len(new), token),)
+        for candidate, verdict, _ in new[:1]:
+            draft, added = self.register.add(self._classifier.guess(candidate.choice.state, verdict))
+            if added:
+                draft.uncertain, draft.states = _FAILED_ONCE, len(new)
+                self.fresh.append(draft)
+
+    def _shows_known(self, failure: FailedOnce) -> bool:
+        """Whether a state may be one more of a known finding: no run was made for it."""
+        choice, verdict = failure.candidate.choice, failure.verdict
+        if self._in_failing_stretch[choice.state.point] or self._known_causes.has(choice, verdict):
+            return True
+        return bool(self.register.applicable(choice.state))
+
+    def explain(self, failure: FailedOnce) -> bool:
         """Deal with a state that failed; whether it counts as failing, because it failed again."""
-        before = self.failing
+        self._under_way = (failure,)
+        before, (candidate, verdict, _) = self.failing, failure
         finding = self._known_causes.finding(candidate.choice, verdict)
         if finding is not None and self.register.covers(finding, candidate.choice.state):
             self._counts(candidate)
@@ -120,6 +190,7 @@ class Failures:
             self._case(candidate.choice.state, finding)
         else:
             self._confirm(candidate, verdict)
+        self._under_way = ()
         return self.failing > before
 
     def _confirm(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
@@ -312,6 +383,10 @@ class KnownCauses:
             return None
         known.counted += 1
         return None if known.counted & (known.counted - 1) == 0 else known.finding
+
+    def has(self, choice: Choice, verdict: Verdict) -> bool:
+        """Whether a finding was the reason of a state with this signature."""
+        return bool(self._known) and self._known.get(self._signature(choice, verdict)) is not None
 
     def explained(self, choice: Choice, verdict: Verdict, finding: DraftFinding) -> None:
         """Note that runs have shown a finding to be the reason of a failing state."""

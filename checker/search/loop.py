@@ -1,5 +1,7 @@
 """The loop of every search: choices in order, each distinct one executed once, until they or the budget end.
 
+What a result calls for (explaining a failure) is done between two results. While it waits, the loop may continue.
+
 Invariants that the code below keeps:
 
 1. Choices are executed, and their results taken, in the order of `choices`, except that those postponed are last.
@@ -8,12 +10,13 @@ Invariants that the code below keeps:
 2. Of choices with equal fingerprints the first is executed; the others are counted as pruned.
 3. A budget of states is kept exactly. A budget of seconds ends it at the next choice or result.
 4. When `run` returns, each choice that the loop has reached was executed, was pruned, or is in `left`.
+5. How many results are taken meanwhile is counted in results, never in seconds: invariant 1 holds for explaining, too.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
@@ -50,7 +53,7 @@ class Reached(Generic[C]):
 
     executed: int = 0  # choices whose results were taken
     pruned: int = 0
-    put_off: int = 0  # choices that are postponed or aside and not taken
+    put_off: int = 0  # choices that are postponed and not taken
     left: list[tuple[int, C]] = field(default_factory=list)  # not executed, with their places; once `run` has returned
     warnings: list[str] = field(default_factory=list)  # what ended the search, unless the choices, budget or user did
 
@@ -66,23 +69,23 @@ class Loop(Generic[C, R]):
         *,
         ahead: int = 0,
         put_off: Callable[[Candidate[C]], bool] = lambda candidate: False,
-        put_aside: Callable[[Candidate[C], R], bool] = lambda candidate, result: False,
+        between: Callable[[bool], bool] = lambda ended: False,
         pruned: Callable[[Candidate[C], int], None] = lambda candidate, same_as: None,
         cost: Callable[[Candidate[C], R], int] = lambda candidate, result: 1,
     ) -> None:
         """`ahead`: executions begun before the first of them is taken. `cost`: of a choice and its result, in states.
 
         `put_off`: whether a choice is taken only after all others, given the results that were taken before it; once
-        it does so for a choice, it must keep doing so. `put_aside`: the same of a choice whose result is there, which
-        counts as executed then; it is taken even if the budget ends, from the last quarter of its seconds on.
-        `pruned` is called with a choice that is not executed and the place of the one that is executed instead.
+        it does so for a choice, it must keep doing so. `between` is called after each result, with whether it was the
+        last, until it finds nothing to do for those that were taken (False); it may call `go_on`. `pruned` is called
+        with a choice that is not executed and the place of the one that is executed instead.
         """
         # constant
         self._searched = searched
         self._meter = meter
         self._ahead = ahead
         self._is_put_off = put_off
-        self._is_put_aside = put_aside
+        self._between = between
         self._on_pruned = pruned
         self._cost = cost
         # changing
@@ -92,7 +95,9 @@ class Loop(Generic[C, R]):
         self._waiting: deque[_Execution[C, R]] = deque()  # the next to be taken first
         self._under_way = 0  # of these
         self._later: deque[_Execution[C, R]] = deque()  # postponed
-        self._aside: deque[tuple[Candidate[C], R]] = deque()  # put aside
+        self._steps: Generator[bool, None, StopReason] | None = None  # one for each result; None once all were taken
+        self._awaits = False  # whether there is none before what was taken has been dealt with
+        self._stop = StopReason.EXHAUSTED  # why there are no more
 
     def run(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         """Search, and hand each result to `take`. Ctrl-C, SIGTERM and a full disk end it as a spent budget does.
@@ -112,50 +117,84 @@ class Loop(Generic[C, R]):
                 stop = StopReason.DISK_FULL
                 self.reached.warnings.append(f"{error.message}. {error.hint}")
             finally:
-                self.reached.put_off = self._put_off
-        self.reached.left += [(each.candidate.place, each.candidate.choice) for each in self._waiting]
-        later = [*(each.candidate for each in self._later), *(candidate for candidate, _ in self._aside)]
-        self.reached.left += [(candidate.place, candidate.choice) for candidate in later]
+                self.reached.put_off = len(self._later)
+        waiting = (each.candidate for each in (*self._waiting, *self._later))
+        self.reached.left += [(candidate.place, candidate.choice) for candidate in waiting]
         self._waiting.clear()
         return stop
 
     def run_through(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and DiskFull out: they end what this is a part of."""
+        self._steps = self._stepped(take)
+        try:
+            while not self._ended:
+                self._awaits = False
+                self._step()
+                while self._between(self._ended):
+                    pass
+        finally:
+            self._steps = None
+        return self._stop
+
+    @property
+    def _ended(self) -> bool:
+        return self._steps is None
+
+    def go_on(self, results: int) -> None:
+        """Take so many more results, if there are. For what is done between two of them, while it waits."""
+        for _ in range(results):
+            if not self._ended and not self._awaits:
+                self._step()
+
+    def _step(self) -> None:
+        """Take the next result, if there is one before what was taken has been dealt with."""
+        try:
+            taken = None if self._steps is None else next(self._steps)
+        except StopIteration as ended:
+            self._steps, self._stop = None, ended.value
+        except OutOfTime:
+            self._steps, self._stop = None, StopReason.BUDGET_SECONDS
+        else:
+            self._awaits = not taken
+
+    def _stepped(self, take: Callable[[Candidate[C], R], None]) -> Generator[bool, None, StopReason]:
+        """Search; pause after each result (True), and where all that were taken must be dealt with first (False)."""
         for place, choice in enumerate(self._searched.choices()):
-            if self._meter.in_last_quarter:
-                self._take_aside(take)
             if self._meter.out_of_seconds():
                 self._leave(place, choice)
-                return self._end(take, StopReason.BUDGET_SECONDS)
+                return StopReason.BUDGET_SECONDS
             if choice is AWAIT:
-                self._take_all(take)
+                yield from self._all_taken(take)
+                yield False
                 continue
             candidate = self._first_of_its_kind(place, choice)
             if candidate is None:
                 continue
             while self._waiting and self._out_of_states():
                 self._take(take)
+                yield True
             if self._out_of_states():
                 self._leave(place, choice)
-                return self._end(take, StopReason.BUDGET_STATES)
+                return StopReason.BUDGET_STATES
             self._seen[candidate.fingerprint] = place
-            self._execute(candidate, take)
-        self._take_all(take)
-        self._take_aside(take)
+            self._execute(candidate)
+            while self._under_way > self._ahead or len(self._waiting) > max(_MOST_WAITING, self._ahead):
+                self._take(take)
+                yield True
+        yield from self._all_taken(take)
         while self._later:
             if self._meter.out_of_seconds():
-                return self._end(take, StopReason.BUDGET_SECONDS)
+                return StopReason.BUDGET_SECONDS
             if self._out_of_states():
-                return self._end(take, StopReason.BUDGET_STATES)
+                return StopReason.BUDGET_STATES
             self._take_first(self._later, take)
-        return self._end(take, StopReason.EXHAUSTED)
+            yield True
+        return StopReason.EXHAUSTED
 
-    def _end(self, take: Callable[[Candidate[C], R], None], reason: StopReason) -> StopReason:
-        """Take what was executed in time, and give the reason why the search ends."""
-        if reason is not StopReason.BUDGET_SECONDS:
-            self._take_all(take)
-        self._take_aside(take)
-        return reason
+    def _all_taken(self, take: Callable[[Candidate[C], R], None]) -> Iterator[bool]:
+        while self._waiting:
+            self._take(take)
+            yield True
 
     def _first_of_its_kind(self, place: int, choice: C | None) -> Candidate[C] | None:
         """The choice, if none with its fingerprint was reached before."""
@@ -176,35 +215,21 @@ class Loop(Generic[C, R]):
         if choice is not None and choice is not AWAIT:
             self.reached.left.append((place, choice))
 
-    def _execute(self, candidate: Candidate[C], take: Callable[[Candidate[C], R], None]) -> None:
-        """Begin to execute a choice, unless it is known already that it will be postponed; take earlier ones."""
-        waits = self._put_off + len(self._waiting) - self._under_way < MOST_PUT_OFF
+    def _execute(self, candidate: Candidate[C]) -> None:
+        """Begin to execute a choice, unless it is known already that it will be postponed."""
+        waits = len(self._later) + len(self._waiting) - self._under_way < MOST_PUT_OFF
         known = waits and self._is_put_off(candidate)
         self._waiting.append(_Execution(candidate, None if known else self._begun(candidate)))
         self._under_way += not known
-        while self._under_way > self._ahead or len(self._waiting) > max(_MOST_WAITING, self._ahead):
-            self._take(take)
 
     def _begun(self, candidate: Candidate[C]) -> Awaited[R]:
         with self._naming(candidate):
             return self._searched.execute(candidate)
 
-    @property
-    def _put_off(self) -> int:
-        return len(self._later) + len(self._aside)
-
-    @property
-    def _may_wait(self) -> bool:
-        return self._put_off < MOST_PUT_OFF
-
-    def _take_all(self, take: Callable[[Candidate[C], R], None]) -> None:
-        while self._waiting:
-            self._take(take)
-
     def _take(self, take: Callable[[Candidate[C], R], None]) -> None:
         """Take the result of the choice that has waited longest, or postpone it, by the results before it."""
         first = self._waiting[0]
-        if self._may_wait and self._is_put_off(first.candidate):
+        if len(self._later) < MOST_PUT_OFF and self._is_put_off(first.candidate):
             self._waiting.popleft()
             self._later.append(first)
         else:
@@ -222,20 +247,8 @@ class Loop(Generic[C, R]):
                 raise OutOfTime
             executions.popleft()
             self._spent += self._cost(candidate, result)
-            last_chance = executions is self._later or self._meter.in_last_quarter
-            if self._may_wait and not last_chance and self._is_put_aside(candidate, result):
-                self._aside.append((candidate, result))
-                return
             self.reached.executed += 1
             take(candidate, result)
-
-    def _take_aside(self, take: Callable[[Candidate[C], R], None]) -> None:
-        """Return the results that were put aside."""
-        while self._aside:
-            candidate, result = self._aside.popleft()
-            with self._naming(candidate):
-                self.reached.executed += 1
-                take(candidate, result)
 
     @contextmanager
     def _naming(self, candidate: Candidate[C]) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ import numpy as np
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.evidence import CleanReopen
 from crashcheck.checker.findings.identity import digest_of
+from crashcheck.checker.oracles import Oracle
+from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
@@ -42,37 +45,47 @@ def nothing_checked(subject: Subject, why: StopReason, keep_on: KeepOn) -> Searc
     )
 
 
-def stopped_by(
-    difference: ReopenDifference, so_far: SearchResult, subject: Subject, check: Command, operations_file: str
+def with_reopens(
+    found: SearchResult, oracle: Oracle, subject: Subject, check: Command, operations: str
 ) -> SearchResult:
-    """A search that ends here: crash states are judged by what a clean reopen prints, which is wrong.
+    """A search with the bugs that need no crash before what it found. `operations`: the name of the operations file."""
+    if not isinstance(oracle, OutputEquivalence):
+        return found
+    by_name: dict[str, list[ReopenDifference]] = {}
+    for _, difference in sorted(oracle.references.differences.items()):
+        by_name.setdefault(" ".join(difference.shown.split()[:1]), []).append(difference)
+    reopens = [_finding_of(one, others, subject, check, operations) for one, *others in by_name.values()]
+    return replace(found, findings=(*reopens, *found.findings))
 
-    What was found before stays: a state fails only after the reopens that its judgement rests on changed nothing.
-    """
-    checked = so_far.states.executed
-    rest = f"the search ended there, after {checked} crash states" if checked else "no crash state was checked"
-    finding = finding_of(difference, rest, subject, check, operations_file)
-    return replace(so_far, stop_reason=StopReason.REOPEN, findings=(finding, *so_far.findings))
 
-
-def finding_of(
-    difference: ReopenDifference, rest: str, subject: Subject, check: Command, operations_file: str
+def _finding_of(
+    difference: ReopenDifference,
+    others: Sequence[ReopenDifference],
+    subject: Subject,
+    check: Command,
+    operations_file: str,
 ) -> Finding:
-    """The finding, at the mark of the operation after which a reopen changes the output."""
-    ordinal, shown = difference.ordinal, difference.shown
-    after = f"operation {ordinal} ({shown})"
+    """The finding, at the mark of the operation after which a reopen changes the output.
+
+    `others`: later operations of the same name, of which each is harmed by itself.
+    """
+    ordinal, after = difference.ordinal, difference.after
     output = f"closed and reopened after {after}: {difference.how}\n{difference.before}, it does what it should\n"
     verdict = Verdict(Outcome.FAIL, 0, None, output, False, 0.0)
+    leaves = f"what operation {ordinal} leaves is lost or damaged by a clean close"
+    if not ordinal:
+        leaves = "to close and reopen the pool changes what follows before any operation is done"
+    more = f"; so is what {len(others)} later operations of this name leave, first {others[0].after}" if others else ""
     return Finding(
-        id=digest_of([FindingKind.REOPEN.value, shown]),
+        id=digest_of([FindingKind.REOPEN.value, difference.shown]),
         kind=FindingKind.REOPEN,
         model=MODEL,
         message=f"a clean reopen after {after} changes the output: {difference.how}",
         location=_mark_of(ordinal, subject),
         evidence=CleanReopen(verdict, after, _by_hand(ordinal, check, operations_file)),
         replay=str(ReopenToken(digest(subject.trace), ordinal)),
-        states=1,
-        note=f"what operation {ordinal} leaves is lost or damaged by a clean close; {rest}",
+        states=1 + len(others),
+        note=f"{leaves}{more}; crash states that rest on it are judged by how the driver ends alone",
     )
 
 

@@ -7,9 +7,11 @@ nothing, or one granule's updates, or keep one granule's alone, where one set of
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 import numpy as np
 
-from crashcheck.analyzer.arrays import halving_order
+from crashcheck.analyzer.arrays import halving_order, number_rows
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import OutOfTime
@@ -32,7 +34,8 @@ class SignatureShare:
 
     def __init__(self, space: StateSpace) -> None:
         self._space = space
-        self._signatures = SiteSignatures(space, lambda: site_numbers(space.graph))
+        self._site = cache(partial(site_numbers, space.graph))  # with the first state, as SiteSignatures asks for it
+        self._signatures = SiteSignatures(space, self._site)
         self._tested: set[bytes] = set()
 
     def test(self, state: CrashState) -> None:
@@ -46,7 +49,7 @@ class SignatureShare:
         """
         canonical, wanted, states, pending = CanonicalStates(self._space), set[bytes](), 0, 0
         found = set[bytes]()
-        points = first_points(self._space)
+        points = first_points(self._space, self._site())
         for number, at in enumerate(halving_order(len(points))):
             if number >= _LEAST_POINTS:
                 try:
@@ -68,14 +71,12 @@ def site_numbers(graph: PersistenceGraph) -> Ints:
     """A number for each piece's call, its kind, and which of the call's first pieces it is."""
     part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
     kinds = np.minimum(part, _PARTS - 1) * _MOST_KINDS + graph.kind
-    found: Ints = np.unique(np.stack([call_sites(graph), kinds]), axis=1, return_inverse=True)[1].reshape(-1)
-    return found
+    return number_rows(call_sites(graph), kinds)[0]
 
 
-def first_points(space: StateSpace) -> Ints:
-    """The first crash point of each set of sites that is pending at one, ascending."""
+def first_points(space: StateSpace, site: Ints) -> Ints:
+    """The first crash point of each set of sites that is pending at one, ascending. `site`: of each piece."""
     graph, points = space.graph, space.points
-    site = site_numbers(graph)
     begin = np.searchsorted(points.event, graph.event, side="right")
     end = np.searchsorted(points.event, graph.durable_from, side="left")
     pending = np.flatnonzero(begin < end)

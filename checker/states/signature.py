@@ -67,9 +67,7 @@ class SiteSignatures:
         return len(self._space.pending(state.point))
 
     def _sites(self, pieces: Sequence[int]) -> Ints:
-        many, whole = len(self._site), self._space.graph.whole
-        rows = [piece if piece < many else whole(piece)[0] for piece in pieces]
-        return np.unique(self._site[np.array(rows, dtype=np.int64)])
+        return np.unique(self._site[self._space.graph.wholes(np.array(pieces, dtype=np.int64))])
 
 
 def call_sites(graph: PersistenceGraph) -> Ints:

@@ -37,8 +37,8 @@ class WeightedQueue:
     @property
     def needs_refill(self) -> bool:
         """Whether more should be queued."""
-        many = 1 if self.in_order else min(QUEUED + QUEUED_MORE * self.given, MOST_QUEUED)
-        return not self.heap or (len(self.heap) < many and self.pending < MOST_PENDING)
+        wanted = 1 if self.in_order else min(QUEUED + QUEUED_MORE * self.given, MOST_QUEUED)
+        return not self.heap or (len(self.heap) < wanted and self.pending < MOST_PENDING)
 
 
 class RoundRobin:

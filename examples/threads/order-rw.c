@@ -20,10 +20,12 @@ static void consume(const char *take) {
 
 static void first(void) {
     consume("take1");
+    FIRST_HAPPENED();
 }
 
 static void second(void) {
     consume("take2");
+    AWAIT_FIRST();
     turn("finish");
     queue = NULL; /* turning point */
 }

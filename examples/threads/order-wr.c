@@ -14,6 +14,7 @@ static void start_server(void) {
     options = NULL;
     turn("look");
     int ready = options != NULL;
+    AWAIT_FIRST();
     turn("use");
     struct options *mine = options; /* turning point */
     if (!mine)
@@ -27,6 +28,7 @@ static void make_options(void) {
     turn("make");
     made.depth = 3;
     options = &made;
+    FIRST_HAPPENED();
 }
 
 int main(int argc, char **argv) {

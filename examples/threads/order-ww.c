@@ -6,6 +6,7 @@ static int pending;
 static void read_and_wait(void) {
     turn("start");
     pending = 1;
+    FIRST_HAPPENED();
     turn("poll");
     int polled = pending;
     turn("wait");
@@ -14,6 +15,7 @@ static void read_and_wait(void) {
 }
 
 static void callback(void) {
+    AWAIT_FIRST();
     turn("done");
     pending = 0; /* turning point */
 }

@@ -8,6 +8,7 @@ static char shown;
 
 static void monitor(void) {
     turn("test");
+    BEGIN_ATOMIC();
     if (info) {
         turn("use");
         const char *text = info;
@@ -16,11 +17,14 @@ static void monitor(void) {
         else
             failed("the text that was there is gone");
     }
+    END_ATOMIC();
 }
 
 static void worker(void) {
     turn("clear");
+    BEGIN_ATOMIC();
     info = NULL; /* turning point */
+    END_ATOMIC();
 }
 
 int main(int argc, char **argv) {

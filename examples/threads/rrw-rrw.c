@@ -7,14 +7,18 @@ static char buffer[ROOM];
 
 static void append(const char *test, const char *find, const char *take, char content) {
     turn(test);
-    if (used + RECORD > ROOM) /* turning point */
+    BEGIN_ATOMIC();
+    if (used + RECORD > ROOM) { /* turning point */
+        END_ATOMIC();
         return;
+    }
     turn(find);
     int at = used;
     for (int i = 0; i < RECORD; i++)
         buffer[at + i] = content;
     turn(take);
     used = at + RECORD;
+    END_ATOMIC();
 }
 
 static void first(void) {

@@ -5,9 +5,11 @@ static int references;
 
 static void refer(const char *read, const char *write) {
     turn(read);
+    BEGIN_ATOMIC();
     int now = references; /* turning point */
     turn(write);
     references = now + 1;
+    END_ATOMIC();
 }
 
 static void first(void) {

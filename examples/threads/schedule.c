@@ -1,15 +1,33 @@
 #include "schedule.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* How many threads a guard stalls at this moment, if there is one. */
+unsigned crashcheck_guard_stalled(void) __attribute__((weak));
+
+enum { STEPS = 16 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
-static const char *next; /* the rest of the schedule: a step under way stays in it until it ends */
-static int status;
-static __thread int under_way;
+static struct {
+    const char *name;
+    size_t length;
+    int ended;
+} steps[STEPS]; /* the schedule */
+static int many, status;
+static int waiting; /* a thread, in a fix */
+static int locked, first_is_over;
+static __thread int under_way = -1;
+
+static void begin(const char *schedule) {
+    for (; *schedule; schedule += strspn(schedule, " ")) {
+        steps[many].name = schedule;
+        steps[many].length = strcspn(schedule, " ");
+        schedule += steps[many++].length;
+    }
+}
 
 void choose(int argc, char **argv, const struct schedules *schedules) {
     const char *name = argc == 2 ? argv[1] : "";
@@ -21,37 +39,88 @@ void choose(int argc, char **argv, const struct schedules *schedules) {
     if (strncmp(name, "bad", 3) == 0) {
         int number = name[3] ? atoi(name + 3) : 1;
         if (number >= 1 && number <= bad)
-            next = schedules->bad[number - 1];
+            begin(schedules->bad[number - 1]);
     } else if (atoi(name) >= 1) {
-        next = schedules->good[(atoi(name) - 1) % good];
+        begin(schedules->good[(atoi(name) - 1) % good]);
     }
-    if (!next) {
+    if (!many) {
         fprintf(stderr, "usage: %s NUMBER | bad%s (%d good schedules)\n", argv[0], bad > 1 ? " | bad2" : "", good);
         exit(2);
     }
 }
 
 static void end_step(void) {
-    if (!under_way)
-        return;
-    under_way = 0;
-    next += strcspn(next, " ");
-    next += strspn(next, " ");
-    pthread_cond_broadcast(&moved);
+    if (under_way >= 0)
+        steps[under_way].ended = 1;
+    under_way = -1;
 }
 
-void turn(const char *step) {
-    size_t length = strlen(step);
+/* If a fix or a guard stops the other thread, nothing of that can happen before this one continues. */
+static int may_begin(int step) {
+    if (waiting || (crashcheck_guard_stalled && crashcheck_guard_stalled()))
+        return 1;
+    for (int before = 0; before < step; before++)
+        if (!steps[before].ended)
+            return 0;
+    return 1;
+}
+
+static int find(const char *name) {
+    for (int step = 0; step < many; step++)
+        if (strlen(name) == steps[step].length && strncmp(name, steps[step].name, steps[step].length) == 0)
+            return step;
+    fprintf(stderr, "step %s is not in the schedule\n", name);
+    exit(2);
+}
+
+void turn(const char *name) {
+    int step = find(name);
     pthread_mutex_lock(&mutex);
     end_step();
-    while (strcspn(next, " ") != length || strncmp(next, step, length) != 0) {
-        if (!*next) {
-            fprintf(stderr, "step %s is not in the schedule\n", step);
-            exit(2);
-        }
-        pthread_cond_wait(&moved, &mutex);
+    while (!may_begin(step)) {
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+        pthread_mutex_lock(&mutex);
     }
-    under_way = 1;
+    under_way = step;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void wait_for_the_other(void) {
+    waiting = 1;
+    while (waiting) {
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+        pthread_mutex_lock(&mutex);
+    }
+}
+
+void lock(void) {
+    pthread_mutex_lock(&mutex);
+    if (locked)
+        wait_for_the_other(); /* who hands the lock over */
+    locked = 1;
+    pthread_mutex_unlock(&mutex);
+}
+
+void unlock(void) {
+    pthread_mutex_lock(&mutex);
+    locked = waiting;
+    waiting = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+void await_first(void) {
+    pthread_mutex_lock(&mutex);
+    if (!first_is_over)
+        wait_for_the_other();
+    pthread_mutex_unlock(&mutex);
+}
+
+void first_happened(void) {
+    pthread_mutex_lock(&mutex);
+    first_is_over = 1;
+    waiting = 0;
     pthread_mutex_unlock(&mutex);
 }
 

@@ -19,6 +19,24 @@ int run_two(void (*first)(void), void (*second)(void));
 /* Ends the calling thread's step, and begins `step` when all before it in the schedule have ended. */
 void turn(const char *step);
 
+/* The fix of each program, with -DFIXED: a lock, or a wait for what must happen first. A thread that waits here lets the other
+ * one continue, whatever the schedule. */
+void lock(void);
+void unlock(void);
+void await_first(void);
+void first_happened(void);
+#ifdef FIXED
+#define BEGIN_ATOMIC() lock()
+#define END_ATOMIC() unlock()
+#define AWAIT_FIRST() await_first()
+#define FIRST_HAPPENED() first_happened()
+#else
+#define BEGIN_ATOMIC() ((void)0)
+#define END_ATOMIC() ((void)0)
+#define AWAIT_FIRST() ((void)0)
+#define FIRST_HAPPENED() ((void)0)
+#endif
+
 /* What went wrong. */
 void failed(const char *what);
 

@@ -6,15 +6,19 @@ static int status;
 
 static void process(void) {
     turn("set");
+    BEGIN_ATOMIC();
     status = OK;
     turn("get");
     if (status == WOULD_BLOCK)
         failed("blocked, though nothing did");
+    END_ATOMIC();
 }
 
 static void handle_event(void) {
     turn("event");
+    BEGIN_ATOMIC();
     status = WOULD_BLOCK; /* turning point */
+    END_ATOMIC();
 }
 
 int main(int argc, char **argv) {

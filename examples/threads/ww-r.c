@@ -6,17 +6,21 @@ static int records;
 
 static void rotate(void) {
     turn("close");
+    BEGIN_ATOMIC();
     log_is_open = 0;
     turn("open");
     log_is_open = 1;
+    END_ATOMIC();
 }
 
 static void write_record(void) {
     turn("write");
+    BEGIN_ATOMIC();
     if (log_is_open) /* turning point */
         records++;
     else
         failed("a record is lost");
+    END_ATOMIC();
 }
 
 int main(int argc, char **argv) {

@@ -71,6 +71,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     base: Base | None = None
     phases: tuple[Phase, ...] = ()
     discoveries: tuple[Discovery, ...] = ()
+    first_state_s: Amount | None = None
     again: tuple[Earlier, ...] = ()
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import (
+    NOT_COMPARED,
     Discovery,
     Finding,
     Fix,
@@ -251,7 +253,8 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
 def _trace(result: RunResult) -> tuple[FactView, ...]:
     trace = result.trace
     changed = trace.explained_bytes + trace.unexplained_bytes
-    share = percent(trace.explained_bytes, changed) if changed else "no byte changed"
+    compared = NOT_COMPARED not in trace.not_followed
+    share = percent(trace.explained_bytes, changed) if changed else "no byte changed" if compared else "not compared"
     note = f"{human(trace.explained_bytes)} of {human(changed)} changed bytes" if changed else ""
     if family_of(result.model).names:
         kinds = f"{human(trace.stores)} writes, {human(trace.syncs)} syncs"
@@ -283,10 +286,23 @@ def _run(result: RunResult) -> tuple[FactView, ...]:
         FactView(
             "time",
             seconds_text(result.seconds),
-            ", ".join(f"{line(each.name, 60)} {seconds_text(each.seconds)}" for each in result.phases[:_MOST_PHASES]),
+            "; ".join(filter(None, (", ".join(_phases(result)), ", ".join(_firsts(result))))),
         ),
         FactView("configuration", line(result.config_path, 200)),
     )
+
+
+def _phases(result: RunResult) -> Iterator[str]:
+    for each in result.phases[:_MOST_PHASES]:
+        yield f"{line(each.name, 60)} {seconds_text(each.seconds)}"
+
+
+def _firsts(result: RunResult) -> Iterator[str]:
+    """When the search had its first verdict, and its first finding."""
+    if result.first_state_s is not None:
+        yield f"first state tested after {seconds_text(result.first_state_s)} of the search"
+    if result.discoveries:
+        yield f"first finding after {seconds_text(min(each.seconds for each in result.discoveries))}"
 
 
 def _finding(number: int, finding: Finding, discovery: Discovery | None, context: Context, options: str) -> FindingView:

@@ -1,4 +1,4 @@
-/* One exploration: its state, how its processes end, and what each knows of the granules (explorer/explore.c). */
+/* One exploration: its state, how it ends, and what each process knows of the granules (explorer/explore.c). */
 #ifdef CC_SHARED
 #include <sys/mman.h>
 
@@ -28,39 +28,6 @@ HERE void cc_explore_refuse(uint32_t why, uint32_t detail)
     if (__atomic_compare_exchange_n(&cc_run.table->refusal, &none, why, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         __atomic_store_n(&cc_run.table->detail, detail, __ATOMIC_RELAXED);
     cc_explore_leave();
-}
-
-/* One process runs at a time, so that nothing here needs a lock. */
-HERE void cc_explore_ends(int32_t status)
-{
-    if (cc_run.table->ends >= cc_run.table->end_room)
-        cc_explore_refuse(CC_EXPLORE_ROOM, 1);
-    if (cc_run.table->output_used + cc_run.output_bytes > cc_run.table->output_end)
-        cc_explore_refuse(CC_EXPLORE_ROOM, 2);
-    struct cc_explore_end *end = (struct cc_explore_end *)(void *)((char *)cc_run.table + cc_run.table->first_end) + cc_run.table->ends;
-    end->status = status;
-    end->output = cc_run.table->output_used;
-    end->output_bytes = (uint32_t)cc_run.output_bytes;
-    raw_move((char *)cc_run.table + cc_run.table->output_used, cc_run.output, cc_run.output_bytes);
-    cc_run.table->output_used += cc_run.output_bytes;
-    for (uint32_t i = 0; i < cc_run.table->granules; i++) {
-        uint32_t first = 0, alive = 0;
-        for (uint32_t which = cc_run.granules[i].choices; which-- > 0;)
-            if (BIT(cc_run.state_of[i].alive, which)) {
-                first = which;
-                alive++;
-            }
-        end->choice[i] = alive == cc_run.granules[i].choices ? UINT16_MAX : (uint16_t)first;
-    }
-    cc_run.table->ends++;
-    cc_explore_done();
-}
-
-HERE void cc_explore_signalled(int32_t number)
-{
-    if (cc_run.actions[number - 1].handler)
-        cc_explore_refuse(CC_EXPLORE_CALL, SYS_rt_sigaction);
-    cc_explore_ends(number);
 }
 
 /* Closes the pages of a mapping that hold something untouched, and opens the others. */

@@ -6,8 +6,8 @@
  * that are not known yet. So a process that is about to read in a state in which another was before ends at once: it
  * would do the same. Bytes that are never read, or written first, decide nothing.
  *
- * Writes to shared mappings stay in the process (the mappings are made private), and so do its output and its places in
- * files. A system call that would carry anything from one process to another, or read the granules, ends it all.
+ * Writes to shared mappings stay in the process (the mappings are made private), and so do its output, what it writes to
+ * other files, and its places in files. A system call that would carry anything from one process to another ends it all.
  *
  * Everything here is in a section of its own: only system calls from there are let through at once. */
 #ifdef CC_SHARED
@@ -24,6 +24,7 @@
 #include "explorer/exploration.h"
 #include "explorer/handlers.h"
 #include "explorer/section.h"
+#include "explorer/written.h"
 
 static uintptr_t alternate;
 
@@ -134,13 +135,12 @@ HERE void cc_explore_start(const char *path)
         else
             cc_run.state_of[i].unknown = cc_run.granules[i].length;
     }
-    raw_fill(cc_run.places, 0xff, sizeof cc_run.places);
+    cc_explore_note_outputs();
     cc_run.first_process = (uint32_t)raw3(SYS_getpid, 0, 0, 0);
     cc_run.first_parent = (uint32_t)raw3(SYS_getppid, 0, 0, 0);
-    cc_run.output = memory(OUTPUT_ROOM + TEXT_ROOM + 2 * STACK_BYTES, PROT_READ | PROT_WRITE);
-    cc_run.maps_text = cc_run.output + OUTPUT_ROOM;
+    cc_run.maps_text = memory(TEXT_ROOM + 2 * STACK_BYTES, PROT_READ | PROT_WRITE);
     alternate = (uintptr_t)cc_run.maps_text + TEXT_ROOM;
-    cc_run.ours[2].start = (uintptr_t)cc_run.output;
+    cc_run.ours[2].start = (uintptr_t)cc_run.maps_text;
     cc_run.ours[2].end = alternate + 2 * STACK_BYTES;
     cc_explore_stack = cc_run.ours[2].end;
     cc_run.apart = memory(PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
@@ -162,7 +162,8 @@ HERE void cc_explore_start(const char *path)
                          : "a"(0xd), "c"(feature));
     }
     if (cc_run.table->memory_bytes) {
-        uint64_t limit[2] = {cc_run.table->memory_bytes + cc_run.table->bytes + OUTPUT_ROOM + TEXT_ROOM + 2 * STACK_BYTES + PAGE, 0};
+        uint64_t ours = cc_run.table->bytes + WRITTEN * WRITTEN_ROOM + TEXT_ROOM + 2 * STACK_BYTES + PAGE;
+        uint64_t limit[2] = {cc_run.table->memory_bytes + ours, 0};
         limit[1] = limit[0];
         raw4(SYS_prlimit64, 0, RLIMIT_AS, (long)limit, 0);
     }

@@ -8,6 +8,7 @@
 #include "explorer/handlers.h"
 #include "explorer/instructions.h"
 #include "explorer/section.h"
+#include "explorer/written.h"
 #include "registers.h"
 
 HIDDEN void cc_explore_close(void);

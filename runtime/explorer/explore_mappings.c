@@ -8,6 +8,7 @@
 #include "explorer/mapping_calls.h"
 #include "explorer/section.h"
 #include "explorer/state.h"
+#include "explorer/written.h"
 
 /* Whether a descriptor's file is one whose granules are open, or is mapped: then its bytes are not in the file. */
 HERE bool cc_explore_is_ours(long fd)
@@ -59,6 +60,16 @@ HERE static bool is_mapped_already(const struct stat *state, bool followed)
         if (followed && cc_run.copy_of[i][0] == state->st_dev && cc_run.copy_of[i][1] == state->st_ino)
             cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, SYS_mmap);
     return already;
+}
+
+HERE bool cc_explore_is_copied(long fd)
+{
+    struct stat state;
+    bool copied = false;
+    if (!raw_failed(raw3(SYS_fstat, fd, (long)&state, 0)))
+        for (uint32_t i = 0; i < cc_run.copies; i++)
+            copied |= cc_run.copy_of[i][0] == state.st_dev && cc_run.copy_of[i][1] == state.st_ino;
+    return copied;
 }
 
 HERE static void note_copy(const struct stat *state)
@@ -119,6 +130,8 @@ HERE long cc_explore_maps(long number, const long *a)
         cc_explore_refuse(CC_EXPLORE_MAPPED_AGAIN, (uint32_t)number);
     if (shared)
         flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE;
+    if (!anonymous && cc_explore_written(a[4]))
+        cc_explore_refuse(CC_EXPLORE_WRITTEN, (uint32_t)number);
     bool followed = shared || (!anonymous && cc_explore_is_ours(a[4]));
     if (shared && !anonymous) {
         long tried = try_mapping(a);

@@ -278,7 +278,7 @@ HERE void cc_explore_hash_state(uint64_t hash[2], const ucontext_t *context, uin
     for (int i = REG_R8; i <= REG_RIP; i++)
         stir(hash, (uint64_t)registers[i]);
     stir(hash, (uint64_t)(registers[REG_EFL] & ~(TRAP_FLAG | RESUME_FLAG)));
-    cc_explore_stir_bytes(hash, cc_run.places, sizeof cc_run.places);
+    cc_explore_stir_bytes(hash, cc_run.descriptions, sizeof cc_run.descriptions);
     cc_explore_stir_bytes(hash, &context->uc_sigmask, 8);
     stir_vectors(hash, (const unsigned char *)context->uc_mcontext.fpregs);
     stir_memory(hash, (uintptr_t)registers[REG_RSP]);

@@ -209,12 +209,14 @@ class _Campaign:
         oracle = prepare.choose_oracle(config, run.subject, run.folder)
         with executor_of(config, run, self._work, self._jobs, oracle) as executor:
             prepare.prepare_oracle(oracle, executor, lambda phase: None)
+            prepare.require_reopenable(oracle)
             check_uncrashed(config, run, executor)
             prepare.check_operation_boundaries(oracle, executor, run.subject, run.find_completeness)
             for remark in prepare.remarks(oracle, executor, run.subject):
                 print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
             plan = strategy_of(config, run)
             explored = Search(run.subject, executor, plan, self._budget).run()
+            prepare.require_reopenable(oracle)
         if explored.findings or explored.uncertain:
             first = (*explored.findings, *explored.uncertain)[0]
             raise CrashcheckError(
@@ -229,8 +231,8 @@ class _Campaign:
         started = time.monotonic()
         original = self._recorded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
-        one = MutantProgress(mutant, graph, MutantStates(self._common, original, graph))
-        fate, verdict = self._search(one, aimed)
+        progress = MutantProgress(mutant, graph, MutantStates(self._common, original, graph))
+        fate, verdict = self._search(progress, aimed)
         persist = mutant.persist
         return MutantResult(
             persist.what.value,
@@ -239,13 +241,13 @@ class _Campaign:
             persist.location,
             len(persist.rows),
             fate,
-            one.exposure.pieces(),
-            one.states,
-            one.count.value if fate is not Fate.FOUND and one.count.whole else None,
-            one.proved,
-            one.ends,
-            self._places(one.exposure),
-            one.because(fate),
+            progress.exposure.pieces(),
+            progress.states,
+            progress.count.value if fate is not Fate.FOUND and progress.count.whole else None,
+            progress.proved,
+            progress.ends,
+            self._places(progress.exposure),
+            progress.because(fate),
             time.monotonic() - started,
             None if verdict is None else verdict.outcome,
             "" if verdict is None else verdict.output,
@@ -263,37 +265,37 @@ class _Campaign:
             for each in results
         ]
 
-    def _search(self, one: MutantProgress, aimed: bool) -> tuple[Fate, Verdict | None]:
+    def _search(self, progress: MutantProgress, aimed: bool) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
-        one.exposure.keep_on = within(lambda: meter.left_s)
+        progress.exposure.keep_on = within(lambda: meter.left_s)
         try:
-            return self._search_within(one, aimed, meter)
+            return self._search_within(progress, aimed, meter)
         except OutOfTime:
             return Fate.SURVIVED, None
 
-    def _search_within(self, one: MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
+    def _search_within(self, progress: MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
         if aimed:
-            failed, left_out = self._run_aimed(one, meter)
+            failed, left_out = self._run_aimed(progress, meter)
         else:
-            failed, spent = self._run(one, self._of_strategy(one, meter), meter)
-            left_out = spent or not self._is_all(one)
+            failed, spent = self._run(progress, self._of_strategy(progress, meter), meter)
+            left_out = spent or not self._is_all(progress)
         if failed is not None:
             return Fate.FOUND, failed
         if left_out:
             return Fate.SURVIVED, None
-        return (Fate.HARMLESS if one.states or one.proved else Fate.EQUIVALENT), None
+        return (Fate.HARMLESS if progress.states or progress.proved else Fate.EQUIVALENT), None
 
-    def _run_aimed(self, one: MutantProgress, meter: Meter) -> tuple[Verdict | None, bool]:
+    def _run_aimed(self, progress: MutantProgress, meter: Meter) -> tuple[Verdict | None, bool]:
         """As `_run`, of the states that only the mutant has: those that it is aimed at first."""
-        aimed_at = one.exposure.aimed()
-        explores = self._may_explore and one.count.value > _FEW_RUN
-        failed, spent = self._run(one, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
-        spent = spent and (meter.out_of_seconds() or meter.out_of_states(one.states))
-        all_ = chain(aimed_at, one.choices())
+        aimed_at = progress.exposure.aimed()
+        explores = self._may_explore and progress.count.value > _FEW_RUN
+        failed, spent = self._run(progress, aimed_at, self._share(_AIMED_SHARE) if explores else meter)
+        spent = spent and (meter.out_of_seconds() or meter.out_of_states(progress.states))
+        all_ = chain(aimed_at, progress.choices())
         if failed is None and not spent and explores:
-            failed, spent = self._explore(one, all_, meter)
-        if failed is None and not spent and not one.decided:
-            failed, spent = self._run(one, all_, meter)
+            failed, spent = self._explore(progress, all_, meter)
+        if failed is None and not spent and not progress.decided:
+            failed, spent = self._run(progress, all_, meter)
         return failed, spent
 
     def _share(self, share: float) -> Meter:
@@ -301,14 +303,14 @@ class _Campaign:
         return Meter(Budget(None if seconds is None else seconds * share, self._budget.states))
 
     def _run(
-        self, one: MutantProgress, states: Iterator[CrashState | None], meter: Meter
+        self, progress: MutantProgress, states: Iterator[CrashState | None], meter: Meter
     ) -> tuple[Verdict | None, bool]:
         """The verdict of the first state that fails, twice; and whether the budget ended first."""
-        ahead = _Ahead(one, states, meter, self._submit, _AHEAD * self._jobs)
+        ahead = _Ahead(progress, states, meter, self._submit, _AHEAD * self._jobs)
         try:
             for state, fingerprint, ticket in ahead:
                 verdict = self._verdict(fingerprint, ticket)
-                one.checked(self._common.space.points[state.point])
+                progress.checked(self._common.space.points[state.point])
                 if not verdict.passed and self._fails_again(state, fingerprint):
                     return verdict, ahead.spent
             return None, ahead.spent
@@ -316,70 +318,70 @@ class _Campaign:
             for _, fingerprint, ticket in ahead.waiting:
                 self._verdict(fingerprint, ticket)
 
-    def _submit(self, one: MutantProgress, state: CrashState) -> _Submitted | None:
+    def _submit(self, progress: MutantProgress, state: CrashState) -> _Submitted | None:
         """Have a state checked; None if its image was met before with this mutant."""
         fingerprint = self._common.content.fingerprint(state)
-        if not one.first_of(fingerprint):
+        if not progress.first_of(fingerprint):
             return None
         return state, fingerprint, None if fingerprint in self._known else self._executor.submit(state)
 
     def _explore(
-        self, one: MutantProgress, all_: Iterator[CrashState | None], meter: Meter
+        self, progress: MutantProgress, all_: Iterator[CrashState | None], meter: Meter
     ) -> tuple[Verdict | None, bool]:
         """As `_run`, of all moments: the new states of some are run, those of others decided by explored runs; between
         these some of `all_` states are run.
 
-        Then `one.decided`, unless there was one that could not be.
+        Then `progress.decided`, unless there was one that could not be.
         """
-        large, small = _by_size(one.exposure)
+        large, small = _by_size(progress.exposure)
         decided = True
         for first in range(0, len(large), self._jobs):
-            one.unexplored = self._contradicted or self._unexplored or one.unexplored
+            progress.unexplored = self._contradicted or self._unexplored or progress.unexplored
             if self._contradicted or self._unexplored:
                 return None, False
             if meter.out_of_seconds():
                 return None, True
             some = large[first : first + self._jobs]
             limit_s = min(_MOMENT_S, meter.left_s or _MOMENT_S)
-            outcomes = self._covering.decide(one.exposure, [stretch[-1] for stretch in some], limit_s)
+            outcomes = self._covering.decide(progress.exposure, [stretch[-1] for stretch in some], limit_s)
             for stretch, outcome in zip(some, outcomes, strict=True):
-                decided &= self._count_explored(one, stretch, outcome)
-                failed, spent = self._run(one, chain(outcome.suspects, islice(all_, _BESIDE)), meter)
+                decided &= self._count_explored(progress, stretch, outcome)
+                failed, spent = self._run(progress, chain(outcome.suspects, islice(all_, _BESIDE)), meter)
                 if failed is not None or spent:
                     return failed, spent
-        failed, spent = self._run(one, chain.from_iterable(map(one.exposure.at, small)), meter)
+        failed, spent = self._run(progress, chain.from_iterable(map(progress.exposure.at, small)), meter)
         if failed is not None or spent:
             return failed, spent
-        one.decided = decided
-        failed, _ = self._run(one, self._sample(one), Meter(Budget()))  # whatever is left of the budget
+        progress.decided = decided
+        failed, _ = self._run(progress, self._sample(progress), Meter(Budget()))  # whatever is left of the budget
         if failed is not None:
             self._contradicted = "a crash state failed that should have passed by that"
         return failed, False
 
-    def _count_explored(self, one: MutantProgress, stretch: Sequence[int], outcome: ProductEnd) -> bool:
+    def _count_explored(self, progress: MutantProgress, stretch: Sequence[int], outcome: ProductEnd) -> bool:
         """Take over what explored runs showed of a stretch of moments; whether that decided it."""
-        one.ends += outcome.ends
+        progress.ends += outcome.ends
         if outcome.passes:
-            one.proved += sum(map(one.exposure.new_at, stretch))
-            one.explored.extend(stretch)
+            progress.proved += sum(map(progress.exposure.new_at, stretch))
+            progress.explored.extend(stretch)
             return True
-        one.unexplored = outcome.why or "an explored run failed, and no crash state that it represents"
+        progress.unexplored = outcome.why or "an explored run failed, and no crash state that it represents"
         if outcome.final:
             self._unexplored = outcome.why
         return False
 
-    def _sample(self, one: MutantProgress) -> Iterator[CrashState]:
+    def _sample(self, progress: MutantProgress) -> Iterator[CrashState]:
         """States that explored runs decided, of each moment in turn."""
-        some = [drawn(one.exposure, clock, _SAMPLED) for clock in one.explored]
-        many = 0
-        while some and many < _SAMPLED:
-            for each in list(some):
-                state = next(each, None)
-                if state is None:
-                    some.remove(each)
-                elif many < _SAMPLED:
-                    many += 1
-                    yield state
+        moments = deque(drawn(progress.exposure, clock, _SAMPLED) for clock in progress.explored)
+        left = _SAMPLED
+        while moments and left:
+            state = next(moments[0], None)
+            if state is None:
+                moments.popleft()
+            else:
+                moments.rotate(-1)
+                left -= 1
+                yield state
 
     def _verdict(self, fingerprint: bytes, ticket: int | None) -> Verdict:
         if ticket is not None and fingerprint not in self._known:
@@ -393,19 +395,19 @@ class _Campaign:
             self._failed_again.add(fingerprint)
         return fingerprint in self._failed_again
 
-    def _of_strategy(self, one: MutantProgress, meter: Meter) -> Iterator[CrashState | None]:
+    def _of_strategy(self, progress: MutantProgress, meter: Meter) -> Iterator[CrashState | None]:
         """Its states; None for one that the original has as well, so that the time is checked in between."""
-        space = StateSpace(one.graph)
+        space = StateSpace(progress.graph)
         plan = strategy_of(self._config, self._recorded).plan(space, lambda: meter.left_s)
-        one.plan = plan
+        progress.plan = plan
         for choice in plan.choices():
-            yield one.exposure.new(space, choice.state)
+            yield progress.exposure.new(space, choice.state)
 
-    def _is_all(self, one: MutantProgress) -> bool:
+    def _is_all(self, progress: MutantProgress) -> bool:
         """Whether the strategy's states were all that are new."""
-        if not one.count.whole:
+        if not progress.count.whole:
             return False
-        return all(not one.first_of(self._common.content.fingerprint(state)) for state in one.exposure.all())
+        return all(not progress.first_of(self._common.content.fingerprint(state)) for state in progress.exposure.all())
 
     def _places(self, exposure: MutantStates) -> tuple[Location, ...]:
         """Where the updates were made that a new state loses."""
@@ -431,13 +433,13 @@ class _Ahead:
 
     def __init__(
         self,
-        one: MutantProgress,
+        progress: MutantProgress,
         states: Iterator[CrashState | None],
         meter: Meter,
         submit: Callable[[MutantProgress, CrashState], _Submitted | None],
         most: int,
     ) -> None:
-        self._one = one
+        self._progress = progress
         self._states = states
         self._meter = meter
         self._submit = submit
@@ -457,10 +459,10 @@ class _Ahead:
     def _fill(self) -> None:
         try:
             while not self._over and len(self.waiting) < self._most:
-                if self._meter.out_of_seconds() or self._meter.out_of_states(self._one.states + len(self.waiting)):
+                if self._meter.out_of_seconds() or self._meter.out_of_states(self._progress.states + len(self.waiting)):
                     raise OutOfTime
                 state = next(self._states)
-                submitted = self._submit(self._one, state) if state is not None else None
+                submitted = self._submit(self._progress, state) if state is not None else None
                 if submitted is not None:
                     self.waiting.append(submitted)
         except StopIteration:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,14 +25,14 @@ from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.copies import CopiesDiffer
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.kept_verdicts import stacked
-from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_runs import Cluster
 from crashcheck.checker.results import RunResult, StopReason
-from crashcheck.checker.search.crash_states import Search, SearchResult
-from crashcheck.checker.search.reopened import nothing_checked, stopped_by
+from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.search.reopened import nothing_checked, with_reopens
 from crashcheck.checker.store import RunFolder
 from crashcheck.checker.strategies.first import First
+from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
@@ -138,12 +138,15 @@ def run_shard(config: Config, share: Share, into: Path, options: RunOptions) -> 
         began = time.monotonic()  # the budget's seconds
         trace = _read(config, recording, run_folder, options.on_phase)
         exchanged = exchange.of_shard(config, recording, trace, options.change, share)
-        config, recorded, changed = _modelled(left_of(config, began), recording, trace, options.change)
         options = replace(options, depth=1)  # recoveries are crashed where shards are merged
-        found, _ = search(config, recorded, changed, options, exchanged, LastFailures(()))
+        why = StopReason.BUDGET_SECONDS
+        with suppress(OutOfTime):
+            config, recorded, changed = _modelled(left_of(config, began), recording, trace, options.change)
+            found, _ = search(config, recorded, changed, options, exchanged, LastFailures(()))
+            why = found.stop_reason
         exchange.hand_over(exchanged.noted, into)
     assert exchanged.noted is not None
-    return exchanged.noted, found.stop_reason
+    return exchanged.noted, why
 
 
 def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase: OnPhase) -> Trace:
@@ -158,8 +161,9 @@ def _read(config: Config, recording: Recording, run_folder: RunFolder, on_phase:
 def _modelled(
     config: Config, recording: Recording, trace: Trace, change: Diff | None
 ) -> tuple[Config, RecordedRun, ChangedCode | None]:
+    """Raises OutOfTime where the budget ends meanwhile."""
     began = time.monotonic()
-    recorded = read_workload(config, recording, trace)
+    recorded = read_workload(config, recording, trace, within(Meter(budget_of(config)).left))
     config, recorded = record_check_reads_in_budget(left_of(config, began), recorded)
     return config, recorded, ChangedCode(change, config.folder, recorded.facts) if change is not None else None
 
@@ -168,7 +172,10 @@ def _searched(
     config: Config, recording: Recording, trace: Trace, options: RunOptions, exchanged: Exchange
 ) -> tuple[RunResult, list[str]]:
     """Model a recording and search it: the result, and sources in which suppressions may be, as findings name them."""
-    config, recorded, changed = _modelled(config, recording, trace, options.change)
+    try:
+        config, recorded, changed = _modelled(config, recording, trace, options.change)
+    except OutOfTime:
+        return run_summary.not_modelled(config, trace), []
     failures = LastFailures(read_failing(options.failing) if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
@@ -212,7 +219,7 @@ def search(
 
     If a copy of the check at crashcheck_ready() ends otherwise than the check does from the beginning, all of this is
     done again without copies.
-    Returns what was found, and warnings. If a clean reopen of the driver changes its output, the search ends there.
+    Returns what was found, and warnings.
     """
     began = time.monotonic()
     merging = len(exchanged.known) and not exchanged.known.since
@@ -252,46 +259,43 @@ def _search(
         oracle = prepare.choose_oracle(config, subject, recorded.folder, reading)
     except OutOfTime:
         return ended_while(f"the versions of files were read, after {reading.text}"), ()
-    found: SearchResult | None = None
-    exploring: Search | None = None
     warnings: tuple[str, ...] = ()
     with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
         try:
-            try:
-                _check_uncrashed(config, recorded, oracle, executor, on_phase, forks, left)
-            except OutOfTime:
-                return ended_while("the check ran on the uncrashed images"), oracle.notes
-            config = left_of(config, began)
-            budget = budget_of(config)
-            inferring, early = InferOnce(recorded), early_states(budget)
-            strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
-            failed_before = failures.states(subject)
-            strategy = First(failed_before, strategy) if failed_before else strategy
-            on_state = partial(options.on_progress, "checking")
-            with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
-                source = stacked(executor, exchanged)
-                exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
-                found = exploring.run()
-            passed = exploring.tried().passed
-            failures.searched(
-                (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
-            )
-            found = warned_of_blind_check(executor, oracle, subject, found)
-            if config.report.fixes:
-                unchanged = strategy_of(config, recorded, inferring=inferring)
-                found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
-            if options.depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
-                warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
-            elif options.depth >= 2:
-                on_state = partial(options.on_progress, "crashing the check")
-                recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
-                found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
-        except ReopenDifference as difference:
-            why = StopReason.REOPEN
-            reopened = exploring.result(why) if exploring else nothing_checked(subject, why, until_report)
-            check, operations_file = config.check.command, config.workload.operations_file
-            found = stopped_by(difference, found or reopened, subject, check, operations_file)
-    return found, (*oracle.notes, *warnings)
+            _check_uncrashed(config, recorded, oracle, executor, on_phase, forks, left)
+        except OutOfTime:
+            found = ended_while("the check ran on the uncrashed images")
+            return _with_reopens(config, subject, oracle, found), oracle.notes
+        config = left_of(config, began)
+        budget = budget_of(config)
+        inferring, early = InferOnce(recorded), early_states(budget)
+        strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
+        failed_before = failures.states(subject)
+        strategy = First(failed_before, strategy) if failed_before else strategy
+        on_state = partial(options.on_progress, "checking")
+        with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
+            source = stacked(executor, exchanged)
+            exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
+            found = exploring.run()
+        passed = exploring.tried().passed
+        failures.searched(
+            (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
+        )
+        found = warned_of_blind_check(executor, oracle, subject, found)
+        if config.report.fixes:
+            unchanged = strategy_of(config, recorded, inferring=inferring)
+            found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)
+        if options.depth >= 2 and found.stop_reason is not StopReason.EXHAUSTED:
+            warnings = ("the budget ended before any recovery was crashed (--depth 2): raise it",)
+        elif options.depth >= 2:
+            on_state = partial(options.on_progress, "crashing the check")
+            recoveries = recovery_search_of(config, recorded, recorded.folder, jobs, strategy, oracle, on_state)
+            found, warnings = search_recoveries(recoveries, subject, executor, strategy, budget, found)
+    return _with_reopens(config, subject, oracle, found), (*oracle.notes, *warnings)
+
+
+def _with_reopens(config: Config, subject: Subject, oracle: Oracle, found: SearchResult) -> SearchResult:
+    return with_reopens(found, oracle, subject, config.check.command, config.workload.operations_file)
 
 
 def _check_uncrashed(

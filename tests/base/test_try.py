@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck import pipeline
 from crashcheck.cli import main
 from crashcheck.cli.try_command import MOST_FILES
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
+from crashcheck.stages.recording import read_workload as read
 
 
 def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_it(
@@ -132,6 +134,11 @@ def test_a_budget_ends_what_comes_before_the_search_too_and_that_is_no_verdict(
     monkeypatch.chdir(tmp_path)
     command = "printf new > tmp; mv tmp f; echo ready"
     assert main(["try", "--budget", "0.0001s", "--", "sh", "-c", command]) == EXIT_FAILED
-    printed = capfd.readouterr().err
+    printed = " ".join(capfd.readouterr().err.split())
     assert "No verdict: none of " in printed
-    assert "the time budget ended while the versions of files were read, after " in " ".join(printed.split())
+    assert "the time budget ended while the run was modelled: raise it; its crash states are not known" in printed
+    assert "no byte changed" not in printed
+    monkeypatch.setattr(pipeline, "read_workload", lambda config, recording, trace, _: read(config, recording, trace))
+    assert main(["try", "--budget", "0.0001s", "--", "sh", "-c", command]) == EXIT_FAILED
+    printed = " ".join(capfd.readouterr().err.split())
+    assert "the time budget ended while the versions of files were read, after " in printed

@@ -13,12 +13,15 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
+from support.command_line import run_crashcheck
 
+CRASHCHECK = [sys.executable, "-m", "crashcheck"]
 SETUP = """
 printf 'one\\ntwo\\nthree\\n' > notes; echo 'old' > config; ln -s notes link; ln notes hard; mkdir src; chmod 640 config
 printf 'int main(void) { return 0; }\\n' > src/main.c
@@ -107,12 +110,21 @@ def left_by(
     place.mkdir(parents=True)
     environment = {**os.environ, **DATES, "PWD": str(place)}
     subprocess.run(["sh", "-ec", SETUP], cwd=place, check=True, env=environment)
-    done = subprocess.run(words, cwd=place, input=typed, capture_output=True, text=True, env=environment)
+    done = run(words, place, environment, typed)
     return listed(place), done
 
 
 def trying(command: str) -> list[str]:
-    return [sys.executable, "-m", "crashcheck", "try", "--states", "20", "--", "sh", "-c", command]
+    return [*CRASHCHECK, "try", "--states", "20", "--", "sh", "-c", command]
+
+
+def run(
+    words: list[str], folder: Path, environment: Mapping[str, str] = os.environ, typed: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and wait for its end."""
+    if words[:3] == CRASHCHECK:
+        return run_crashcheck(*words[3:], cwd=folder, env=environment, given=typed)
+    return subprocess.run(words, cwd=folder, env=environment, input=typed, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +236,7 @@ def without_rights(*words: str) -> list[str]:
 
 
 def tried_by(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = run(words, folder)
     if "unshare failed" in done.stderr:
         pytest.skip("no user namespaces here")
     return done
@@ -404,13 +416,7 @@ def test_we_stop_with_the_command_and_not_before_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_our_cache_is_refused(tmp_path: Path) -> None:
-    done = subprocess.run(
-        trying("echo x > f"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CRASHCHECK_CACHE": str(tmp_path / "c")},
-    )
+    done = run(trying("echo x > f"), tmp_path, {**os.environ, "CRASHCHECK_CACHE": str(tmp_path / "c")})
     assert done.returncode == 2
     assert "[try-folder]" in done.stderr
     assert not list(tmp_path.iterdir())

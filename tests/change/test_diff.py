@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from crashcheck.change.diff import Diff, git_diff, parse
 from crashcheck.errors import CrashcheckError
+from support.examples_tried import examples
 
 IDENTITY = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
 
@@ -261,7 +262,7 @@ def test_any_text_is_read_or_refused(pieces: list[str]) -> None:
     assert caught == "diff-malformed"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12))
 @given(st.randoms(use_true_random=False))
 def test_added_lines_and_gaps_are_those_of_a_plain_comparison(chance: random.Random) -> None:
     """Against diff itself: lines of the new file that are not in the old one, for files of distinct lines."""

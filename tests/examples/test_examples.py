@@ -86,9 +86,9 @@ def test_the_twins_differ_by_a_few_lines_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_the_example_builds_with_a_plain_compiler_without_a_warning(name: str, compiler: str, tmp_path: Path) -> None:
-    cc, cxx = compilers.named(compiler)
+def test_the_example_builds_with_gcc_without_a_warning(name: str, tmp_path: Path) -> None:
+    """As it does with clang, below crashcheck-cc: `built_example` sees that."""
+    cc, cxx = compilers.named("gcc")
     if name == "pmem-log":
         compilers.needs_libpmem()
     folder = tmp_path / name

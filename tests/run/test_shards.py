@@ -33,7 +33,7 @@ def shard(crashcheck: Run, twin: str, share: str, *words: str) -> None:
     assert done.stdout.startswith(f"shard {share}: ")
 
 
-@pytest.mark.parametrize(("twin", "of"), [("buggy", 1), ("buggy", 2), ("buggy", 3), ("fixed", 2)])
+@pytest.mark.parametrize(("twin", "of"), [("buggy", 1), ("buggy", 3), ("fixed", 2)])
 def test_merged_shards_give_the_report_and_the_exit_code_of_one_run(
     twin: str, of: int, crashcheck: Run, tmp_path: Path
 ) -> None:

@@ -164,6 +164,7 @@ def without_times(found: SearchResult) -> SearchResult:
         findings=timeless(found.findings),
         uncertain=timeless(found.uncertain),
         discoveries=tuple(replace(each, seconds=0.0) for each in found.discoveries),
+        first_state_s=None,
     )
 
 

@@ -21,7 +21,17 @@ Program = Callable[[CallsBuilder], object]
 class Recorded:
     """A program of system calls, its state space under a model, and the folder of every state."""
 
-    def __init__(self, tmp: Path, program: Program, first: Folder, model: str, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        tmp: Path,
+        program: Program,
+        first: Folder,
+        model: str,
+        options: Options | None = None,
+        *,
+        states: bool = True,
+    ) -> None:
+        """`states`: list them; there may be too many."""
         folder = tmp / "first"
         write_folder(folder, first)
         builder = CallsBuilder(tmp / "t.cct", {f"{p}/" if d is None else p: d for p, d in first.items()})
@@ -31,7 +41,8 @@ class Recorded:
         self.space = StateSpace(self.graph)
         self.content = FolderContent(self.space, folder)
         self.first = dict(first)
-        self.states = [s for d in range(max_deviation(self.space) + 1) for s in states_of_deviation(self.space, d)]
+        some = range(max_deviation(self.space) + 1) if states else ()
+        self.states = [s for d in some for s in states_of_deviation(self.space, d)]
 
     def folders(self, since: int = 0) -> list[dict[str, bytes | None]]:
         """Of all states, or of those with at least so many acknowledgements."""

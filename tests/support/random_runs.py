@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.runtime.trace_format import StoreFlag
+from support.examples_tried import examples
 from support.scripts import Script, site
 
 SETTINGS = settings(
-    max_examples=120,
+    max_examples=examples(50),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

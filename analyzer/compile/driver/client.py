@@ -110,8 +110,21 @@ def run_plain(words: list[str], cxx: bool) -> int:
     return 1
 
 
+def take_guard(words: list[str]) -> list[str]:
+    """The words without `--guard FILE` and `--guard=FILE`, which set CRASHCHECK_THREADS to the file's path."""
+    plain = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--guard" or word.startswith("--guard="):
+            os.environ["CRASHCHECK_THREADS"] = os.path.abspath(word[8:] or next(rest, ""))
+        else:
+            plain.append(word)
+    return plain
+
+
 def main(words: list[str], cxx: bool) -> int:
     """Run one compiler command line; returns its exit code."""
+    words = take_guard(words)
     try:
         folder = os.getcwd()
     except OSError:

@@ -119,42 +119,62 @@ def _has_ziglang() -> bool:
     return any(os.path.isdir(os.path.join(folder or ".", "ziglang")) for folder in sys.path)
 
 
+THREADS = "CRASHCHECK_THREADS"  # "learn", or the path of learned sets: compile for runtime/guard, not for the recorder
+
+
 class Runtime:
-    """The libraries and headers of what is behind the hooks (hooks.h), and the functions that it has models for."""
+    """Libraries and headers of what is behind hooks.h or guard.h, and the functions that it has models for."""
 
-    __slots__ = ("include", "link", "models", "shared", "static")
+    __slots__ = ("include", "link", "models", "shared", "start", "static")
 
-    def __init__(self, shared: str, link: str, static: str, include: str, models: frozenset[str]) -> None:
+    def __init__(
+        self, shared: str, link: str, static: str, include: str, models: frozenset[str], start: str = "cc_start"
+    ) -> None:
         self.shared = shared  # what runs
         self.link = link  # what the linker is shown: see RuntimeLibrary
         self.static = static
         self.include = include  # where crashcheck.h is
         self.models = models
+        self.start = start  # what a static program must contain, whatever it calls
 
 
 _runtimes: dict[tuple[str, ...], Runtime] = {}
 
 
 def runtime(environment: dict[str, str] | os._Environ[str] = os.environ) -> Runtime:
-    """The runtime to link with: the recorder, built on first use, or the one in the folder CRASHCHECK_RUNTIME.
+    """The runtime to link with: the recorder or the guard's, built on first use, or the one in CRASHCHECK_RUNTIME.
 
     Raises CrashcheckError `no-runtime` and those of runtime/build.py.
     """
     folder = environment.get("CRASHCHECK_RUNTIME", "")
+    guards = bool(environment.get(THREADS, ""))
     key = (
         folder,
+        str(guards),
         environment.get("CRASHCHECK_CACHE", ""),
         environment.get("XDG_CACHE_HOME", ""),
         environment.get("HOME", ""),
     )
     known = _runtimes.get(key)
     if known is None or not os.path.exists(known.shared):
-        known = _runtimes[key] = _runtime(folder)
+        known = _runtimes[key] = _runtime(folder, guards)
     return known
 
 
-def _runtime(folder: str) -> Runtime:
-    if folder:
+def _runtime(folder: str, guards: bool) -> Runtime:
+    start = "cc_start"
+    if guards:
+        from crashcheck.runtime import build
+
+        library = build.build_guard()
+        shared = link = str(library.shared)
+        static, include, models, start = (
+            str(library.archive),
+            str(library.include),
+            str(build.GUARD_MODELS),
+            "cc_guard_end",
+        )
+    elif folder:
         home, models = folder, os.path.join(folder, "models.def")
         shared, static = os.path.join(home, "libcrashcheck.so"), os.path.join(home, "libcrashcheck.a")
         link = next(filter(os.path.exists, [os.path.join(home, "link", "libcrashcheck.so")]), shared)
@@ -171,7 +191,7 @@ def _runtime(folder: str) -> Runtime:
             names = read_models(stream.read())
     except OSError as error:
         raise CrashcheckError("no-runtime", f"the runtime is incomplete: {error}", "reinstall crashcheck") from error
-    return Runtime(shared, link, static, include, names)
+    return Runtime(shared, link, static, include, names, start)
 
 
 def read_models(text: str) -> frozenset[str]:

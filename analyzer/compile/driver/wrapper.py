@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 
 from crashcheck.analyzer.compile.driver.arguments import Input, expand, parse
-from crashcheck.analyzer.compile.driver.toolchain import Compiler, find_compiler, runtime
+from crashcheck.analyzer.compile.driver.toolchain import THREADS, Compiler, find_compiler, runtime
 from crashcheck.analyzer.compile.facts import PLAIN_SECTION, UnitFacts, encode
 from crashcheck.analyzer.compile.ir.text import READERS
 from crashcheck.errors import CrashcheckError
@@ -243,6 +243,7 @@ class _Build:
                     models=models,
                     notes=tuple(arguments.notes),
                     command=self._command(item),
+                    threads=os.environ.get(THREADS, ""),
                     operations=tuple(filter(None, os.environ.get("CRASHCHECK_OPERATIONS", "").split("\n"))),
                 )
                 with open(bitcode, "rb") as stream:
@@ -355,7 +356,7 @@ class _Build:
             libraries = runtime()
             if arguments.static:
                 # Recording starts before main, whatever a program calls; an archive gives only what is asked for.
-                result += ["-Wl,-u,cc_start", libraries.static, "-lpthread", "-ldl"]
+                result += [f"-Wl,-u,{libraries.start}", libraries.static, "-lpthread", "-ldl"]
             else:
                 folder = os.path.dirname(libraries.shared)
                 result += [libraries.link, f"-Wl,-rpath,{folder}"]

@@ -146,8 +146,8 @@ class Emitter:
 
     def shared_global(self, pointer: str) -> Target:
         """The variable of the program's image that an address is in; local if it is constant, or of one thread."""
-        name = addresses.global_of(pointer, self.definitions, self._slots)
-        if not name or name in self.module.unshared:
+        name = addresses.base_of(pointer, self.definitions, self._slots)
+        if not name.startswith("@") or name in self.module.unshared:
             return Target(local=True)
         return Target(variable=name[1:].strip('"'))
 

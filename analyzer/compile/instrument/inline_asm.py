@@ -157,9 +157,9 @@ def understand(call: AsmCall) -> AsmPlan:
     """Which hooks a piece of assembly needs, or that it is not understood."""
     plan = AsmPlan()
     plan.targets = [
-        one.argument.value
-        for one in call.operands
-        if one.argument is not None and "*" in one.constraint and "=" in one.constraint
+        slot.argument.value
+        for slot in call.operands
+        if slot.argument is not None and "*" in slot.constraint and "=" in slot.constraint
     ]
     statements = _statements(call.template)
     writes = bool(plan.targets) or "memory" in call.clobbers
@@ -248,32 +248,32 @@ class _Reader:
     # Each rule adds the hooks of its instructions. It returns whether the effect on memory is known, None if the
     # instruction is not one of its own.
 
-    def _fence(self, one: _Instruction) -> bool | None:
-        if one.word not in _FENCES:
+    def _fence(self, instruction: _Instruction) -> bool | None:
+        if instruction.word not in _FENCES:
             return None
-        self.plan.steps.append(AsmStep("fence", _FENCES[one.word]))
+        self.plan.steps.append(AsmStep("fence", _FENCES[instruction.word]))
         return True
 
-    def _flush(self, one: _Instruction) -> bool | None:
-        name = _WITH_SIZE_PREFIX.get(one.word, one.word) if one.wide else one.word
+    def _flush(self, instruction: _Instruction) -> bool | None:
+        name = _WITH_SIZE_PREFIX.get(instruction.word, instruction.word) if instruction.wide else instruction.word
         if name not in _FLUSHES:
             return None
-        memory = _memory(self.call, one.operands[0]) if len(one.operands) == 1 else None
+        memory = _memory(self.call, instruction.operands[0]) if len(instruction.operands) == 1 else None
         if memory is None:
             return False
         self.plan.steps.append(AsmStep("flush", _FLUSHES[name], memory[0]))
         return True
 
-    def _harmless(self, one: _Instruction) -> bool | None:
-        directive = one.word.startswith(".") and one.word not in (".byte", ".long", ".quad")
-        return True if directive or _HARMLESS.fullmatch(one.word) else None
+    def _harmless(self, instruction: _Instruction) -> bool | None:
+        directive = instruction.word.startswith(".") and instruction.word not in (".byte", ".long", ".quad")
+        return True if directive or _HARMLESS.fullmatch(instruction.word) else None
 
-    def _atomic(self, one: _Instruction) -> bool | None:
-        exchange, lockable = _XCHG.match(one.word), _LOCKABLE.match(one.word)
-        found = exchange or (lockable if one.locked else None)
-        text = next((text for text in one.operands if _is_memory(self.call, text)), None)
+    def _atomic(self, instruction: _Instruction) -> bool | None:
+        exchange, lockable = _XCHG.match(instruction.word), _LOCKABLE.match(instruction.word)
+        found = exchange or (lockable if instruction.locked else None)
+        text = next((text for text in instruction.operands if _is_memory(self.call, text)), None)
         if found is None or text is None:
-            return not one.locked if exchange or one.locked else None
+            return not instruction.locked if exchange or instruction.locked else None
         if _STACK.fullmatch(text.strip()):
             self.plan.steps.append(AsmStep("locked-local"))  # the idiom of a cheap full fence
             return True
@@ -281,50 +281,59 @@ class _Reader:
         if memory is None:
             return False
         wide = lockable.group(2) if lockable else None
-        size = int(wide) if wide else _size(self.call, found.group(1), one.operands, memory[1])
-        return self._writes(AsmStep("locked", 0, *memory, size, conditional=one.word.startswith("cmpxchg")))
+        size = int(wide) if wide else _size(self.call, found.group(1), instruction.operands, memory[1])
+        return self._writes(AsmStep("locked", 0, *memory, size, conditional=instruction.word.startswith("cmpxchg")))
 
-    def _movdir64b(self, one: _Instruction) -> bool | None:
-        if one.word != "movdir64b" or len(one.operands) != 2:
+    def _movdir64b(self, instruction: _Instruction) -> bool | None:
+        if instruction.word != "movdir64b" or len(instruction.operands) != 2:
             return None
-        destination, source = _reference(self.call, one.operands[1]), _memory(self.call, one.operands[0])
+        destination, source = (
+            _reference(self.call, instruction.operands[1]),
+            _memory(self.call, instruction.operands[0]),
+        )
         if destination is None or destination.argument is None or source is None:
             return False
         self.plan.steps.append(AsmStep("movdir64b", hooks.STORE_NT, destination.argument, "", 64, source[0]))
         return True
 
-    def _string(self, one: _Instruction) -> bool | None:
-        if not re.fullmatch(r"(?:movs|stos)[bwlq]", one.word):
+    def _string(self, instruction: _Instruction) -> bool | None:
+        if not re.fullmatch(r"(?:movs|stos)[bwlq]", instruction.word):
             return None
-        copies = one.word.startswith("movs")
+        copies = instruction.word.startswith("movs")
         found = [_register(self.call, name) for name in ("rdi", "rcx", "rsi" if copies else "rax")]
         target, count, source = (place.argument if place is not None else None for place in found)
-        if not one.repeated or target is None or count is None or source is None:
+        if not instruction.repeated or target is None or count is None or source is None:
             return False
-        size = _SUFFIX[one.word[-1]]
+        size = _SUFFIX[instruction.word[-1]]
         self.plan.steps.append(AsmStep("copy" if copies else "fill", 0, target, "", size, source, count))
         return True
 
-    def _no_destination(self, one: _Instruction) -> bool | None:
+    def _no_destination(self, instruction: _Instruction) -> bool | None:
         """No memory operand last: nothing is written, unless the instruction is one that we do not know."""
-        if one.operands and _is_memory(self.call, one.operands[-1]):
+        if instruction.operands and _is_memory(self.call, instruction.operands[-1]):
             return None
-        return bool(_MOVE.match(one.word) or one.word in _VECTOR_MOVE or _TO_REGISTER.match(one.word))
+        return bool(
+            _MOVE.match(instruction.word) or instruction.word in _VECTOR_MOVE or _TO_REGISTER.match(instruction.word)
+        )
 
-    def _store(self, one: _Instruction) -> bool | None:
-        memory = _memory(self.call, one.operands[-1])
+    def _store(self, instruction: _Instruction) -> bool | None:
+        memory = _memory(self.call, instruction.operands[-1])
         if memory is None:
             return False
         flags, size = 0, 0
-        if one.plain_word in _NT:
+        if instruction.plain_word in _NT:
             flags = hooks.STORE_NT
-            size = _NT[one.plain_word] or _size(self.call, None, one.operands[:1], memory[1])
-            size = _vector_size(self.call, one.operands, size)
-        elif one.plain_word in _VECTOR_MOVE:
-            size = _VECTOR_MOVE[one.plain_word]
-            size = _vector_size(self.call, one.operands, size) if size == 16 else size
-        elif found := _MOVE.match(one.word):
-            size = 1 if one.word.startswith("set") else _size(self.call, found.group(1), one.operands[:-1], memory[1])
+            size = _NT[instruction.plain_word] or _size(self.call, None, instruction.operands[:1], memory[1])
+            size = _vector_size(self.call, instruction.operands, size)
+        elif instruction.plain_word in _VECTOR_MOVE:
+            size = _VECTOR_MOVE[instruction.plain_word]
+            size = _vector_size(self.call, instruction.operands, size) if size == 16 else size
+        elif found := _MOVE.match(instruction.word):
+            size = (
+                1
+                if instruction.word.startswith("set")
+                else _size(self.call, found.group(1), instruction.operands[:-1], memory[1])
+            )
         return self._writes(AsmStep("store", flags, *memory, size))
 
     def _writes(self, step: AsmStep) -> bool:
@@ -359,19 +368,19 @@ def _reference(call: AsmCall, text: str) -> AsmOperand | None:
 def _register(call: AsmCall, name: str) -> AsmOperand | None:
     """The operand that lives in a hardware register: `{di}`."""
     wanted = re.sub(r"^[re]", "", name.lstrip("%"))
-    for one in call.operands:
-        if one.constraint.strip("=&+") == "{" + wanted + "}":
-            found = _input_of(call, one)
+    for slot in call.operands:
+        if slot.constraint.strip("=&+") == "{" + wanted + "}":
+            found = _input_of(call, slot)
             if found is not None:
                 return found
     return None
 
 
-def _input_of(call: AsmCall, one: AsmOperand) -> AsmOperand | None:
+def _input_of(call: AsmCall, slot: AsmOperand) -> AsmOperand | None:
     """The operand that holds a register's value at the start: itself, or the input that is tied to an output."""
-    if one.argument is not None:
-        return one
-    index = str(call.operands.index(one))
+    if slot.argument is not None:
+        return slot
+    index = str(call.operands.index(slot))
     return next((other for other in call.operands if other.constraint == index), None)
 
 
@@ -380,14 +389,14 @@ def _memory(call: AsmCall, text: str) -> tuple[Operand, str] | None:
     found = re.fullmatch(r"(?:0)?\(\s*(\$\{?\d+(?::\w)?\}?|%+[a-z0-9]+)\s*\)", text.strip())
     if found is not None:
         name = found.group(1)
-        one = _reference(call, name) if name.startswith("$") else _register(call, name)
-        one = _input_of(call, one) if one is not None else None
-        return (one.argument, "") if one is not None and one.argument is not None else None
-    one = _reference(call, text)
-    if one is None or one.argument is None:
+        slot = _reference(call, name) if name.startswith("$") else _register(call, name)
+        slot = _input_of(call, slot) if slot is not None else None
+        return (slot.argument, "") if slot is not None and slot.argument is not None else None
+    slot = _reference(call, text)
+    if slot is None or slot.argument is None:
         return None
-    is_address = "*" in one.constraint or one.constraint in ("p", "m") or re.search(r"\$\{\d+:a\}", text)
-    return (one.argument, one.element) if is_address else None
+    is_address = "*" in slot.constraint or slot.constraint in ("p", "m") or re.search(r"\$\{\d+:a\}", text)
+    return (slot.argument, slot.element) if is_address else None
 
 
 def _is_memory(call: AsmCall, text: str) -> bool:
@@ -403,10 +412,10 @@ def _size(call: AsmCall, suffix: str | None, operands: list[str], element: str) 
         width = re.search(r"\$\{\d+:([bwkq])\}", text)
         if width:
             return _WIDTH[width.group(1)]
-        one = _reference(call, text)
-        if one is None or one.argument is None or "*" in one.constraint:
+        slot = _reference(call, text)
+        if slot is None or slot.argument is None or "*" in slot.constraint:
             continue
-        kind = one.argument.type
+        kind = slot.argument.type
         if _is_integer(kind) or (kind == "ptr" and not _is_memory(call, text)):
             return _bytes_of(kind)
     return _bytes_of(element)
@@ -428,7 +437,7 @@ def _vector_size(call: AsmCall, operands: list[str], size: int) -> int:
     found = re.search(r"%+([xyz])mm\d", operands[0])
     if found:
         return _WIDE[found.group(1)]
-    one = _reference(call, operands[0])
-    if one is not None and one.argument is not None and one.argument.type.startswith("<"):
-        return Types({}).store_size(one.argument.type) or size
+    slot = _reference(call, operands[0])
+    if slot is not None and slot.argument is not None and slot.argument.type.startswith("<"):
+        return Types({}).store_size(slot.argument.type) or size
     return size

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from crashcheck.analyzer.compile.dependence import reader, summaries
-from crashcheck.analyzer.compile.facts import SECTION, UnitFacts, encode
+from crashcheck.analyzer.compile.facts import SECTION, Site, UnhookedConstruct, UnitFacts, encode
 from crashcheck.analyzer.compile.instrument import hooks, operations
+from crashcheck.analyzer.compile.instrument.guarding import Guarding
 from crashcheck.analyzer.compile.instrument.rewriter import Rewriter
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, metadata_without_debug
 from crashcheck.analyzer.compile.ir.layouts import layouts_of
 from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, for_clang_19, matching, read_module, type_end
+from crashcheck.analyzer.compile.learned_sets import LearnedSets
 from crashcheck.errors import CrashcheckError
 
 _FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
@@ -55,6 +60,7 @@ class UnitOptions:
     notes: tuple[str, ...] = ()
     command: tuple[str, ...] = ()  # as in UnitFacts
     operations: tuple[str, ...] = ()  # functions that are marked as operations
+    threads: str = ""  # "learn", or the path of learned sets to guard with: no recorder's hooks, but calls of guard.h
 
 
 _ready = False
@@ -160,6 +166,8 @@ def is_unforeseen(error: Exception) -> bool:
 
 
 def _instrumented(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
+    if options.threads:
+        return _bracketed(text, options)
     text, wrappers = operations.wrap(text, options.operations)
     module = read_module(text)
     debug = DebugInfo(module.metadata)
@@ -167,31 +175,62 @@ def _instrumented(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     result = rewriter.run()
     kinds = [site.kind for site in result.sites]
     functions = reader.read_functions(module.body, kinds, result.sites_of, result.reads_of)
-    facts = UnitFacts(
+    facts = replace(
+        _facts(options, result.sites, result.functions, result.not_understood),
+        dependences=summaries.pack(functions),
+        layouts=layouts_of(debug, result.sites),
+    )
+    key, blob = encode(facts)
+    descriptor = rewriter.hooks.text(rewriter.group, key, len(result.sites), blob, SECTION)
+    return _completed(result.text, options, module.metadata, [wrappers, descriptor], [hooks.UNIT]), facts
+
+
+def _bracketed(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
+    """The unit of a program that learns or is guarded."""
+    training = options.threads == "learn"
+    learned = None if training else LearnedSets.load(Path(options.threads))
+    module = read_module(text)
+    debug = DebugInfo(module.metadata)
+    folder = os.path.dirname(options.threads)
+    describe = partial(_facts, options)
+    guarding = Guarding(module, debug, options.models, options.keep_debug, describe, learned, folder)
+    result = guarding.run()
+    assert guarding.facts is not None
+    key, blob = encode(guarding.facts)
+    descriptor = guarding.descriptor(key, blob, SECTION)
+    return _completed(result.text, options, module.metadata, [descriptor], []), guarding.facts
+
+
+def _facts(
+    options: UnitOptions,
+    sites: tuple[Site, ...],
+    functions: Mapping[str, str],
+    not_understood: tuple[UnhookedConstruct, ...],
+) -> UnitFacts:
+    return UnitFacts(
         source=options.source,
         directory=options.directory,
         compiler=options.compiler,
         binding=binding_version(),
-        sites=result.sites,
-        functions=result.functions,
-        not_understood=result.not_understood,
+        sites=sites,
+        functions=functions,
+        not_understood=not_understood,
         notes=options.notes,
-        dependences=summaries.pack(functions),
-        layouts=layouts_of(debug, result.sites),
         command=options.command,
     )
-    key, blob = encode(facts)
-    body = result.text
+
+
+def _completed(body: str, options: UnitOptions, metadata: str, added: list[str], kept: list[str]) -> str:
+    """The module of instrumented functions `body`. `added`: more of its text; `kept`: what only assembly names."""
     if options.function_sections:
         body = _FUNCTION.sub(_function_section, body)
     if options.data_sections:
         body = _VARIABLE.sub(_data_section, body)
     body = _keep(_constructors(body), "used", [f"ptr {hooks.FACTS}"])
-    body = _keep(body, "compiler.used", [f"ptr {hooks.UNIT}"])  # the hooks of accesses name it in assembly
-    metadata = module.metadata if options.keep_debug else metadata_without_debug(body, debug)
-    pieces = [body, wrappers]
-    pieces += [rewriter.hooks.text(rewriter.group, key, len(result.sites), blob, SECTION), metadata]
-    return "\n".join(pieces), facts
+    body = _keep(body, "compiler.used", [f"ptr {name}" for name in kept])
+    if not options.keep_debug:
+        metadata = metadata_without_debug(body, DebugInfo(metadata))
+    return "\n".join([body, *added, metadata])
 
 
 def _function_section(found: re.Match[str]) -> str:

@@ -187,14 +187,16 @@ def is_local(target: str, definitions: dict[str, str]) -> bool:
     return False
 
 
-def global_of(target: str, definitions: dict[str, str], uses: LocalUses) -> str:
-    """The global that an address is in, by its getelementptr chain and single-store locals; "" if not known."""
+def base_of(target: str, definitions: dict[str, str], uses: LocalUses) -> str:
+    """The global or local that an address is in, by getelementptrs and single-store locals; "" if not known."""
     for _ in range(_MOST_STEPS):
         if not target.startswith("%"):
             base = constant_base(target)
             return base if base.startswith("@") else ""
         line = definitions.get(target, "")
         start = line.find(" = ") + 3
+        if line.startswith("alloca ", start):
+            return target
         if line.startswith("getelementptr ", start):
             target = gep(line)[1]
         elif line.startswith("bitcast ptr ", start):

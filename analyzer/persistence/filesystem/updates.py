@@ -253,8 +253,8 @@ def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
     A lower bound: the call commits the journal up to the last change of what it syncs. Of a file these are its
     creation, its sizes, and, unless the call leaves time stamps out, its other names; of a directory also its entries.
     """
-    pieces = updates.pieces
-    changed: dict[int, list[int]] = {}  # of each inode: events that every sync covers
+    pieces, syncs = updates.pieces, [sync for sync in updates.syncs if not sync.failed]
+    changed: dict[int, list[int]] = {}  # of each inode: names' events that every sync covers
     stamped: dict[int, list[int]] = {}  # events that only syncs of time stamps cover, too
     for update in updates.calls:
         call = update.call
@@ -264,19 +264,19 @@ def journal_syncs(updates: Updates) -> Iterator[tuple[SyncInterval, int]]:
             if inode:
                 (changed if created else stamped).setdefault(inode, []).append(call.event)
         stamped.setdefault(call.inode, []).append(call.event)
-    for row in np.flatnonzero(pieces.kind == SIZE).tolist():
-        changed.setdefault(int(pieces.file[row]), []).append(int(pieces.event[row]))
-    for events in (*changed.values(), *stamped.values()):
-        events.sort()
-    for sync in updates.syncs:
-        if sync.failed:
-            continue
+    span = len(updates.trace.events)
+    steps = np.flatnonzero(pieces.kind == SIZE)
+    sizes = np.sort(pieces.file[steps] * span + pieces.event[steps])
+    begins = np.searchsorted(sizes, np.array([sync.file * span + sync.begin for sync in syncs], dtype=np.int64))
+    last_sizes = np.concatenate([[-1], sizes])[begins]
+    for sync, last_size in zip(syncs, last_sizes.tolist(), strict=True):
         if sync.file == 0:
             yield sync, sync.begin
             continue
         tables = [changed] if sync.kind in _DATA_SYNCS else [changed, stamped]
         of_file = [table.get(sync.file, []) for table in tables]
-        yield sync, max((events[at - 1] for events in of_file if (at := bisect_left(events, sync.begin))), default=-1)
+        last = max((events[at - 1] for events in of_file if (at := bisect_left(events, sync.begin))), default=-1)
+        yield sync, max(last, last_size % span if last_size // span == sync.file else -1)
 
 
 def covered_from(events: Ints, syncs: Iterable[tuple[SyncInterval, int]]) -> Ints:

@@ -85,21 +85,27 @@ class _Proof:
         pieces = updates.pieces
         kinds = self._events["kind"][pieces.source]
         zeros = (pieces.kind == DATA) & np.isin(kinds, np.array([Kind.TRUNCATE, Kind.ALLOCATE], dtype=np.uint8))
-        asked = zeros | (updates.grows & (pieces.old_size % PAGE_BYTES > 0))
+        # of what a call wrote; a size that ends elsewhere than in the block in which the old one did waits
+        ends = (self._events["offset"] + self._events["size"])[pieces.event].astype(np.int64)
+        inside = updates.grows & (pieces.old_size % PAGE_BYTES > 0) & (pieces.offset >= pieces.old_size)
+        inside &= ends <= (pieces.old_size // PAGE_BYTES + 1) * PAGE_BYTES
         moved = [call.inode for call in allocations(updates.trace) if call.mode & _MOVES]
-        files = np.setdiff1d(pieces.file[asked], np.array(moved, dtype=np.int64))
+        files = np.setdiff1d(pieces.file[zeros | inside], np.array(moved, dtype=np.int64))
         content = (pieces.kind == DATA) & np.isin(kinds, np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8)) & ~zeros
-        sizes = pieces.kind == SIZE
-        rows = np.flatnonzero(np.isin(pieces.file, files) & (sizes | zeros | content))
-        whose = (np.where(sizes, SIZE, DATA), pieces.file, pieces.offset, pieces.old_size, updates.durable_from, zeros)
-        ends = (self._events["offset"] + self._events["size"])[pieces.event[rows]]  # of what a call wrote
+        content &= updates.durable_from < NEVER  # what no sync covers proves nothing
+        dense = [number for number, inode in updates.trace.inodes.items() if inode.dense and inode.first_size]
+        proven = np.union1d(pieces.file[content], np.array(dense, dtype=np.int64))  # files with some such block
+        cuts = (pieces.kind == SIZE) & (pieces.offset < pieces.old_size)
+        rows = np.flatnonzero(np.isin(pieces.file, np.intersect1d(files, proven)) & (inside | cuts | zeros | content))
+        whose = (pieces.kind, pieces.file, pieces.offset, pieces.old_size, updates.durable_from, zeros)
         columns = (column[rows].tolist() for column in whose)  # Python's numbers: there may be millions of rows
-        for row, end, kind, file, offset, old, durable, zero in zip(
-            rows.tolist(), ends.tolist(), *columns, strict=True
-        ):
+        for row, kind, file, offset, old, durable, zero in zip(rows.tolist(), *columns, strict=True):
             blocks = self._of(file)
-            if kind == SIZE:
-                self._size(row, blocks, old, offset, end)
+            if kind == SIZE and offset < old:
+                blocks.cut(-(-offset // PAGE_BYTES))
+            elif kind == SIZE:
+                if blocks.written(old // PAGE_BYTES, int(pieces.event[row])):
+                    self.joined.append(row)
             elif zero:
                 self._zeros(row, blocks)
             else:
@@ -110,15 +116,6 @@ class _Proof:
             inode = self._updates.trace.inodes[file]
             self._blocks[file] = _Blocks(-(-inode.first_size // PAGE_BYTES) if inode.dense else 0)
         return self._blocks[file]
-
-    def _size(self, row: int, blocks: _Blocks, old: int, new: int, end: int) -> None:
-        block = old // PAGE_BYTES
-        if new < old:
-            blocks.cut(-(-new // PAGE_BYTES))
-            return
-        inside = old % PAGE_BYTES and end <= (block + 1) * PAGE_BYTES and self._updates.grows[row]
-        if inside and blocks.written(block, int(self._updates.pieces.event[row])):
-            self.joined.append(row)
 
     def _zeros(self, row: int, blocks: _Blocks) -> None:
         pieces = self._updates.pieces

@@ -1,7 +1,8 @@
 /* One exploration: the process runs a check for many crash images at once (explorer/explore.c).
  *
- * The headers include only those before them: section, instructions (decoding), exploration (this), state (its hash),
- * decisions, mapping_calls, handlers. So do the C files; explore.c, which starts it all, is above them. */
+ * The headers include only those before them: section, instructions (decoding), exploration (this), written (files), state
+ * (its hash), decisions, mapping_calls, file_calls, handlers. So do the C files; explore.c, which starts it all, is above
+ * them. */
 #ifndef CRASHCHECK_EXPLORER_EXPLORATION_H
 #define CRASHCHECK_EXPLORER_EXPLORATION_H
 
@@ -17,8 +18,10 @@
 #define OPENED 8u
 #define BIT(bits, at) ((bits)[(at) / 64] >> ((at) % 64) & 1)
 #define SET_BIT(bits, at) ((bits)[(at) / 64] |= 1ull << ((at) % 64))
-#define PLACES 64u             /* files whose position is kept */
-#define OUTPUT_ROOM (4ul << 20)
+#define PLACES 64u             /* descriptors that are followed */
+#define WRITTEN 32u
+#define WRITTEN_ROOM (4ul << 20)
+#define NAME_ROOM 256u
 #define STACK_BYTES (256ul << 10)
 #define TEXT_ROOM (64ul << 10) /* of /proc/self/maps */
 #define RED_ZONE 128ul
@@ -56,7 +59,26 @@ struct granule_state {
     uint32_t unknown;
 };
 
-/* None of this counts as the process's state, except `history` and `places`. */
+/* A file that the process has written to, or where it prints. The bytes are in its own memory, as any that its state is
+ * made of; the file of the kernel stays as it was. */
+struct written {
+    uint64_t device, inode;    /* of a file that the process made: those of its folder */
+    char name[NAME_ROOM];      /* of a file that the process made, in that folder; else empty */
+    uint32_t mode;             /* of such a file */
+    bool is_stream;            /* a pipe, to which all is appended */
+    bool is_dropped;           /* nobody reads it */
+    uint64_t writers;          /* to a stream: a bit for each description */
+    uint64_t size;
+    unsigned char *bytes;      /* WRITTEN_ROOM of them; NULL: none was written */
+};
+
+/* An open file, which duplicates of a descriptor share. */
+struct description {
+    uint64_t place;
+    uint64_t made;             /* one more than the number of the file that the process made; 0: the kernel has it */
+};
+
+/* None of this counts as the process's state, except `history` and `descriptions`. */
 struct exploration {
     struct cc_explore_table *table;
     struct cc_explore_granule *granules;
@@ -67,11 +89,13 @@ struct exploration {
     uintptr_t opened[OPENED];  /* pages, for one instruction */
     const struct mapping *opened_in[OPENED];
     uint32_t opens;
-    uint64_t places[PLACES];   /* in files, by descriptor */
+    uint8_t description_of[PLACES]; /* by descriptor */
+    struct description descriptions[PLACES];
+    struct written written[WRITTEN];
+    uint32_t writes, makes;    /* how many of them there are, and how many the process made */
     uint64_t history[2];       /* of system calls */
     struct kernel_action actions[SIGNALS]; /* that the program asked for; part of `history` */
-    char *output, *maps_text;
-    uint64_t output_bytes;
+    char *maps_text;
     struct excluded ours[6];   /* memory that is not the program's */
     uint32_t vector_at[8], vector_bytes[8];
     uint32_t first_process, first_parent, deep;
@@ -87,8 +111,6 @@ HIDDEN void cc_explore_start(const char *path);                           /* `pa
 HIDDEN __attribute__((noreturn)) void cc_explore_leave(void);             /* ends this process, without a result */
 HIDDEN __attribute__((noreturn)) void cc_explore_done(void);              /* likewise, and the exploration if it is the first */
 HIDDEN __attribute__((noreturn)) void cc_explore_refuse(uint32_t why, uint32_t detail); /* ends the exploration */
-HIDDEN __attribute__((noreturn)) void cc_explore_ends(int32_t status);    /* the check has ended like this */
-HIDDEN __attribute__((noreturn)) void cc_explore_signalled(int32_t number); /* a signal has ended it, unless it handles that */
 HIDDEN void cc_explore_close_pages(const struct mapping *in);
 HIDDEN const struct mapping *cc_explore_first_mapping(const struct mapping *mirror); /* of its file; NULL: it is gone */
 HIDDEN void cc_explore_learn(uint32_t number, unsigned char *at, uint32_t from);
@@ -97,6 +119,11 @@ HIDDEN void cc_explore_show_known(const struct mapping *in); /* puts what is kno
 INLINE const unsigned char *content_of(const struct cc_explore_granule *granule, uint32_t which)
 {
     return (const unsigned char *)cc_run.table + granule->contents + (uint64_t)which * granule->length;
+}
+
+INLINE struct cc_explore_output *outputs_of(struct cc_explore_table *table)
+{
+    return (struct cc_explore_output *)(void *)((char *)table + table->first_output);
 }
 
 INLINE uint32_t first_alive(uint32_t number)

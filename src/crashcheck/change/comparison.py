@@ -19,7 +19,6 @@ from crashcheck.checker.findings.counterpart import Counterpart, Signed, counter
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles import prepare
 from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.references import ReopenDifference
 from crashcheck.checker.policy import in_order
 from crashcheck.checker.results import Base, Earlier, Finding, RunResult, StopReason
 from crashcheck.checker.token import Token, digest, parse
@@ -53,9 +52,7 @@ def compare(head: Ran, base: BaseVersion, change: Diff, baseline: Path | None) -
     return keep_fixes(replace(head, result=result))  # some put a deleted line back
 
 
-def _reason(error: CrashcheckError | ReopenDifference) -> str:
-    if isinstance(error, ReopenDifference):
-        return "a clean reopen changes the output"
+def _reason(error: CrashcheckError) -> str:
     return f"{error.slug}: {error.message.splitlines()[0]}"
 
 
@@ -83,6 +80,7 @@ def _side(config: Config, folder: Path, jobs: int) -> Iterator[_Side]:
     work.mkdir(exist_ok=True)
     with executor_of(config, run, work, jobs, oracle) as executor:
         prepare.prepare_oracle(oracle, executor, lambda phase: None)
+        prepare.require_reopenable(oracle)
         yield _Side(config, run, Signed(run.subject), executor)
 
 
@@ -109,7 +107,7 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
                         impossible.append(at)
                 _merge_by_removed_persists(shown, impossible, here, there, change)
                 what = replace(what, earlier=tuple(_not_met(gone, here, there)))
-        except (CrashcheckError, ReopenDifference) as error:
+        except CrashcheckError as error:
             what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
     if base.stop_reason is StopReason.EXHAUSTED:  # it would have found them
         shown = {at: replace(one, compared=one.compared or "introduced") for at, one in shown.items()}

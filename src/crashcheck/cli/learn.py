@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Judged, Observed
-    from crashcheck.runtime.record import Recording
+    from crashcheck.analyzer.concurrency.observations import Log
 
 LEARNED = "crashcheck.learned.json"
 RUNS = 10
@@ -26,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "learn",
         help="learn from passing runs how threads interleave, and compare a run with them",
-        description="Builds, runs the workload several times with all of its memory recorded, and keeps which accesses "
+        description="Builds, runs the workload several times, and keeps which accesses "
         "of other threads came just before each access. With --check, runs once and reports accesses that follow "
         "one that no passing run showed: before they do harm, if they do.",
     )
@@ -79,20 +77,21 @@ class Checked:
     added: int
 
 
-def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | None = None) -> Learning:
+def learn(config: Config, path: Path, runs: int, report: Callable[[str], None] | None = None) -> Learning:
     """Runs the workload `runs` times and merges what the runs show into the file at `path`.
 
     Raises CrashcheckError: learn-run-failed if a run fails (the file stays as it was), learn-nothing, and those of
-    recording and of the file.
+    running and of the file.
     """
-    from crashcheck.analyzer.concurrency import anticipating
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+    from crashcheck.stages.threads import threaded_runs
 
-    learned = anticipating.load(path) if path.exists() else anticipating.AnticipatingInvariants()
+    learned = AnticipatingInvariants.load(path) if path.exists() else AnticipatingInvariants()
     new: list[int] = []
-    with _runs(config) as observe:
+    with threaded_runs(config, "learn") as run:
         for number in range(1, runs + 1):
             try:
-                observed, _ = observe(number, must_succeed=True)
+                log, _ = run(number, True)
             except CrashcheckError as error:
                 if error.slug not in ("workload-failed", "workload-timeout"):
                     raise
@@ -102,70 +101,59 @@ def learn(config: Config, path: Path, runs: int, tell: Callable[[str], None] | N
                     "Nothing was kept: only passing runs are learned from. `crashcheck learn --check` shows how a run "
                     "differs from what was learned before.",
                 ) from error
-            before = learned.many
+            observed = _observed(log, path)
+            before = learned.predecessors
             learned = learned.learn(observed)
-            new.append(learned.many - before)
-            if tell is not None:
+            new.append(learned.predecessors - before)
+            if report is not None:
                 new_ones = _of(new[-1], "new predecessor")
-                tell(f"run {number:{len(str(runs))}}: {_of(observed.accesses, 'access', 'accesses')}, {new_ones}")
-    anticipating.save(learned, path)
+                report(f"run {number:{len(str(runs))}}: {_of(observed.accesses, 'access', 'accesses')}, {new_ones}")
+    learned.save(path)
     return Learning(tuple(new), learned)
 
 
 def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
     """Runs the workload once and holds it against the file at `path`; `relax`: learns from it if it passes.
 
-    Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of recording.
+    Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of running.
     """
-    from crashcheck.analyzer.concurrency import anticipating
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+    from crashcheck.stages.threads import threaded_runs
 
-    learned = anticipating.load(path)
-    with _runs(config) as observe:
-        observed, recording = observe(1, must_succeed=False)
-    failure = "" if recording.end.exit_code == 0 else recording.end.text(config.workload.timeout_s)
+    learned = AnticipatingInvariants.load(path)
+    with threaded_runs(config, "learn") as run:
+        log, end = run(1, False)
+    observed = _observed(log, path)
+    failure = "" if end.exit_code == 0 else end.text(config.workload.timeout_s)
     added = -1
     if relax and not failure:
         relaxed = learned.learn(observed)
-        added = relaxed.many - learned.many
-        anticipating.save(relaxed, path)
+        added = relaxed.predecessors - learned.predecessors
+        relaxed.save(path)
     return Checked(learned.judge(observed), failure, added)
 
 
-@contextmanager
-def _runs(config: Config) -> Iterator[Callable[..., tuple[Observed, Recording]]]:
-    """Build, and give the function that runs the workload once (number, must_succeed) and observes it."""
-    from crashcheck.analyzer.compile.facts import ProgramFacts
-    from crashcheck.analyzer.concurrency.anticipating import observe
-    from crashcheck.analyzer.trace.reader import read
-    from crashcheck.stages.recording import built, modules, record_workload, workload_in
+def _observed(log: Log | None, path: Path) -> Observed:
+    """A run's interleavings, named relative to the folder of what is learned. Raises CrashcheckError learn-nothing."""
+    from crashcheck.analyzer.concurrency import observe
 
-    with built(config) as run_folder:
-
-        def once(number: int, *, must_succeed: bool) -> tuple[Observed, Recording]:
-            work = run_folder.path / f"learn-{number}"
-            workload = workload_in(config, work, number)
-            workload = replace(workload, memory="all", must_succeed=must_succeed, must_update=False)
-            recording = record_workload(config, workload, work)
-            trace = read(recording.trace)
-            facts = ProgramFacts.load(modules(trace, config.workload.command, config.folder))
-            observed = observe(trace, facts, config.folder)
-            del trace
-            shutil.rmtree(work)
-            if not observed.accesses:
-                raise CrashcheckError(
-                    "learn-nothing",
-                    "the workload made no access to memory that crashcheck records.",
-                    "Build it with crashcheck-cc or crashcheck-c++.",
-                )
-            return observed, recording
-
-        yield once
+    observed = observe(log, path.resolve().parent) if log is not None else None
+    if observed is None or not observed.seen:
+        raise CrashcheckError(
+            "learn-nothing",
+            "the workload made no access to memory that crashcheck observes.",
+            "[build] must compile all of it again, with crashcheck-cc or crashcheck-c++: `make` does not notice that "
+            "the compiler changed.",
+        )
+    return observed
 
 
 def summary(learning: Learning, path: Path) -> str:
     """What was learned, and since when nothing new came."""
     learned, runs, at = learning.learned, len(learning.new), learning.levelled_at
-    text = f"{_of(learned.many, 'predecessor')} of {_of(learned.guarded, 'access', 'accesses')} to shared memory"
+    text = (
+        f"{_of(learned.predecessors, 'predecessor')} of {_of(learned.guarded, 'access', 'accesses')} to shared memory"
+    )
     text += f", from {_of(learned.runs, 'run')}"
     if not learned.guarded:
         text += "; no two threads accessed the same variable"

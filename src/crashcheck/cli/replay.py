@@ -42,10 +42,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from crashcheck.checker.execution.check_script import files_beside
     from crashcheck.checker.token import ReopenToken, parse
 
     config, keep = load(args.config), args.keep
-    for path in () if keep is None else (keep, _operations_of(keep)):
+    for path in () if keep is None else (keep, *files_beside(keep).values()):
         if path.exists():
             raise CrashcheckError("replay-exists", f"{path} already exists.", "Name a folder that does not exist yet.")
     token = None if args.image is not None else parse(args.token)
@@ -83,11 +84,6 @@ def _print(output: str, ended: str) -> None:
     print(f"The check on the crash image: {ended}.")
 
 
-def _operations_of(folder: Path) -> Path:
-    """A file beside a kept image: the operations for the check to run on it."""
-    return folder.with_name(folder.name + ".operations")
-
-
 def _parent(path: Path) -> Path:
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     return path.absolute().parent
@@ -117,8 +113,7 @@ def replay_token(config: Config, token: Token, image: Path) -> Replayed:
     with executor_of(config, run, work, 1, oracle) as executor:
         prepare.use_executor(oracle, executor)
         recovery_search = recovery_search_of(config, run, work, 1, strategy_of(config, run), oracle)
-        replayed = replay(token, run.subject, executor, image, recovery_search)
-        return replace(replayed, operations=b"".join(oracle.stages(token.levels[0].state.point)))
+        return replay(token, run.subject, executor, image, recovery_search)
 
 
 def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
@@ -131,7 +126,7 @@ def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
     run = _recorded(config, token.digest)
     must_be_of(run.subject.trace, token.digest)
     oracle = prepare.choose_oracle(config, run.subject, run.folder)
-    if not isinstance(oracle, OutputEquivalence) or not 0 < token.ordinal <= len(oracle.operations):
+    if not isinstance(oracle, OutputEquivalence) or not 0 <= token.ordinal <= len(oracle.operations):
         raise CrashcheckError(
             "token-no-state",
             f"the token reopens a driver after operation {token.ordinal}, and [check] runs none with so many",
@@ -140,7 +135,7 @@ def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
     with executor_of(config, run, work, 1, oracle) as executor:
         prepare.use_executor(oracle, executor)
         how = oracle.references.reopened_after(token.ordinal)
-    after = f"operation {token.ordinal} ({oracle.operations.shown(token.ordinal)})"
+    after = f"operation {token.ordinal} ({oracle.operations.shown(token.ordinal)})" if token.ordinal else "no operation"
     print(f"Closed and reopened after {after}: {how or 'the rest of the output is as without it'}.")
     return EXIT_FINDINGS if how else EXIT_CLEAN
 
@@ -177,12 +172,10 @@ def _replay(config: Config, token: Token, image: Path, keep: Path | None) -> int
     _print(replayed.verdict.output, outcome(replayed.verdict))
     if keep is None:
         print("`--keep FOLDER` keeps the image there, for a debugger.")
+    elif replayed.check is None:
+        print(f"The image is in {keep}: compare it with the files that the command leaves.")
     else:
-        print(f"The image is in {keep}. To run the check on it again:")
-        command = replayed.command.replace(str(image), str(keep.absolute()))
-        if replayed.operations:
-            operations = _operations_of(keep.absolute())
-            operations.write_bytes(replayed.operations)
-            command = command.replace("'{ops}'", "{ops}").replace("{ops}", shlex.quote(str(operations)))
-        print(f"  {command}")
+        script = shlex.quote(str(replayed.check.write_script(keep.absolute())))
+        print(f"The image is in {keep}. To run the check on a copy of it, from any folder, and in a debugger:")
+        print(f"  {script}\n  {script} gdb --args")
     return EXIT_CLEAN if replayed.verdict.passed else EXIT_FINDINGS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -15,11 +15,13 @@ from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.execution.tasks import FINAL, write_image
 from crashcheck.checker.execution.worker_pool import WorkerPool
+from crashcheck.checker.exploration.runs import writers_to_outputs
 from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.oracles import Oracle, prepare
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.image_judge import ImageJudge
+from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.remote.remote_runs import Cluster, RemoteRuns
 from crashcheck.checker.remote.shipment import shipment_of
@@ -50,7 +52,15 @@ def executor_of(
         stdout_bytes=run.recording.stdout.stat().st_size,
         operations=ended_operations(run.subject.trace),
     )
-    return kind(workers, oracle)
+    executor = kind(workers, oracle)
+    if isinstance(oracle, OutputEquivalence):
+        oracle.references.count_writers = cache(partial(_writers_of, oracle, executor, config.check.timeout_s))
+    return executor
+
+
+def _writers_of(oracle: OutputEquivalence, executor: Executor, timeout_s: float) -> tuple[int, ...] | None:
+    operations = oracle.operations.text(range(1, len(oracle.operations) + 1))
+    return writers_to_outputs(executor, operations, timeout_s)
 
 
 def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckSetup:

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -34,6 +34,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
+from crashcheck.interruption import KeepOn, always
 from crashcheck.masking import inherited_environment
 from crashcheck.models import family_of
 from crashcheck.runtime.build import build_runtime, is_built
@@ -89,8 +90,12 @@ class RecordedRun:
 
 
 @contextmanager
-def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[RunFolder]:
+def built(
+    config: Config, on_phase: OnPhase = lambda phase: None, environment: Mapping[str, str] | None = None
+) -> Iterator[RunFolder]:
     """A new run folder, with the program built by [build]. No other run of the project builds until the end.
+
+    `environment` is added to that of the build.
 
     Raises CrashcheckError: work-folder, build-failed.
     """
@@ -106,14 +111,14 @@ def built(config: Config, on_phase: OnPhase = lambda phase: None) -> Iterator[Ru
             if config.build.command is not None:
                 run_folder.waited_s += programs.alone(on_wait)
                 on_phase("building")
-                build(config, run_folder.path)
+                build(config, run_folder.path, environment)
             run_folder.waited_s += programs.together(on_wait)
             yield run_folder
     finally:
         run_folder.close()
 
 
-def build(config: Config, folder: Path) -> None:
+def build(config: Config, folder: Path, environment: Mapping[str, str] | None = None) -> None:
     """Run the [build] command; its output goes to a log in `folder`. Raises CrashcheckError build-failed."""
     assert config.build.command is not None
     log = folder / "build.log"
@@ -124,7 +129,7 @@ def build(config: Config, folder: Path) -> None:
             config.build.command.argv(pool=str(folder / "pool")),
             folder,
             config.folder,
-            {**inherited_environment(), "PATH": path, **prepare.build_environment(config)},
+            {**inherited_environment(), "PATH": path, **prepare.build_environment(config), **(environment or {})},
             None,
             log.name,
             log.name,
@@ -177,9 +182,9 @@ def prepare_recorder(on_phase: OnPhase) -> None:
             build_runtime()
 
 
-def read_workload(config: Config, recording: Recording, trace: Trace) -> RecordedRun:
-    """Model the recording of a workload. Raises CrashcheckError(operations-not-found)."""
-    run = read_recording(config, recording, trace=trace)
+def read_workload(config: Config, recording: Recording, trace: Trace, keep_on: KeepOn = always) -> RecordedRun:
+    """Model the recording of a workload. Raises CrashcheckError(operations-not-found), and what `keep_on` raises."""
+    run = read_recording(config, recording, trace=trace, keep_on=keep_on)
     prepare.require_marked_operations(config, run.facts)
     return run
 
@@ -297,24 +302,35 @@ def earlier_recording(folder: Path) -> Recording:
 
 
 def read_recording(
-    config: Config, recording: Recording, program: Command | None = None, *, trace: Trace | None = None
+    config: Config,
+    recording: Recording,
+    program: Command | None = None,
+    *,
+    trace: Trace | None = None,
+    keep_on: KeepOn = always,
 ) -> RecordedRun:
     """Read a recording's trace and program facts, and build the model's persistence graph.
 
-    `program`: the command that was recorded, if it is not the workload's; `trace`: if it has been read already.
+    `program`: the command that was recorded, if it is not the workload's; `trace`: if it has been read already;
+    `keep_on`: called between steps, which take a second for 10^5 files or 10^6 calls.
     """
     trace = read_trace(recording.trace) if trace is None else trace
+    keep_on()
     facts = ProgramFacts.load(modules(trace, program or config.workload.command, config.folder))
     check = check_replay if trace.recorder == Recorder.SYSCALLS else check_completeness
     # of a million events it takes half a second, and no crash state waits for it
     completeness = cache(partial(check, trace, recording.first, recording.pool))
+    keep_on()
     graph = build_graph(trace, config.model.name, Options(config.model.tear, config.model.files, config.model.amplify))
+    keep_on()
     space = StateSpace(graph, config.check.acknowledged == "exit")
+    content = content_of(space, recording.first)
+    keep_on()
     subject = Subject(
         trace,
         graph,
         space,
-        content_of(space, recording.first),
+        content,
         TraceProvenance(trace, facts, config.folder),
         lambda: completeness().unexplained,
     )

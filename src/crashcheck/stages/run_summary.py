@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.findings.provenance import Project
 from crashcheck.checker.results import (
+    NOT_COMPARED,
     Base,
     FailOn,
     Location,
@@ -103,11 +105,21 @@ def summarise(
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),
         unexercised=find_blind_spots(trace, facts, config.folder),
         discoveries=found.discoveries,
+        first_state_s=found.first_state_s,
         fail_on=cast(FailOn, config.report.fail_on),
     )
 
 
-def nothing_searched(config: Config, base: Base, name: str) -> RunResult:
+def not_modelled(config: Config, trace: Trace) -> RunResult:
+    """The result where the budget ended before it was known which crash states there are."""
+    states = StateCounts(0, False, "no crash point was examined", 0, 0, 0, 0, 0, 0)
+    seen = replace(trace_summary(trace, Completeness(())), not_followed=(NOT_COMPARED,))
+    why = "the time budget ended while the run was modelled: raise it; its crash states are not known"
+    empty = nothing_searched(config, None, "")
+    return replace(empty, stop_reason=StopReason.BUDGET_SECONDS, states=states, trace=seen, warnings=(why,))
+
+
+def nothing_searched(config: Config, base: Base | None, name: str) -> RunResult:
     """The result where a change holds nothing that is compiled or run: nothing was searched."""
     return RunResult(
         config_path=str(config.path),

@@ -32,6 +32,7 @@ from crashcheck.stages.recording import OnPhase, RecordedRun
 
 _FIXES_MOST_S = 10.0  # for trying fixes, at most
 _FIXES_SHARE = 0.2  # of the budget's seconds, at most
+_NO_FIX = "the time for trying fixes ended: for {} of the {} findings none was tried"
 
 
 def search_of(
@@ -122,9 +123,15 @@ def with_fixes(
     # Ctrl-C, or a full disk, ends this early: the findings are reported all the same.
     with contextlib.suppress(KeyboardInterrupt, DiskFull), interruptible():
         for left, bug in zip(range(len(bugs), 0, -1), bugs, strict=True):
+            if time.monotonic() > ends:
+                break
             proposed[bug.finding.id] = fixes.propose(bug, (ends - time.monotonic()) / left)
     return replace(
         found,
         findings=tuple(replace(finding, fix=proposed.get(finding.id)) for finding in found.findings),
-        warnings=(*found.warnings, *(f"while fixes were tried, {note}" for note in fixes.notes)),
+        warnings=(
+            *found.warnings,
+            *(f"while fixes were tried, {note}" for note in fixes.notes),
+            *((_NO_FIX.format(len(bugs) - len(proposed), len(bugs)),) if len(proposed) < len(bugs) else ()),
+        ),
     )

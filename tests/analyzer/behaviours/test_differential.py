@@ -13,6 +13,7 @@ from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies.plan import select_states
+from support.examples_tried import examples
 from support.random_runs import SETTINGS
 from support.scripts import Script, site
 
@@ -114,7 +115,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(["insert", "update"]), st.intege
 
 
 @pytest.mark.parametrize("mistake", [*KIND, "none"])
-@settings(SETTINGS, max_examples=8)
+@settings(SETTINGS, max_examples=examples(4))
 @given(operations=OPERATIONS)
 def test_ranked_shows_every_culprit_pair_of_the_exhaustive_search_within_a_tenth_of_the_states(
     mistake: str, operations: list[tuple[str, int]]

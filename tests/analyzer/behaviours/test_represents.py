@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from crashcheck.analyzer.behaviours import represents as module
 from crashcheck.analyzer.behaviours.represents import BehaviourOrder, group_represented
+from support.examples_tried import examples
 
-SETTINGS = settings(max_examples=400, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=examples(150), deadline=None, derandomize=True)
 NEVER = 99
 TOLD = 12  # the event of the acknowledgement; updates are issued before it
 

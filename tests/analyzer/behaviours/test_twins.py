@@ -49,12 +49,16 @@ def place(location: Location | None) -> str:
 def test_pathfinder_finds_the_same_culprits_as_the_exhaustive_search_in_fewer_states(
     name: str, twin: str, built_example: BuiltExamples
 ) -> None:
-    exhaustive = run(built_example(name), twin, "exhaustive")
     pathfinder = run(built_example(name), twin, "pathfinder")
-    assert bool(culprits(exhaustive)) == (twin == "buggy")
-    assert culprits(pathfinder) == ([] if (name, twin) in MISSED else culprits(exhaustive))
-    most, fewer = exhaustive.states.executed, pathfinder.states.executed
-    assert fewer <= (most if (name, twin) in WHOLE else most // 2)
+    if twin == "buggy":
+        exhaustive = run(built_example(name), twin, "exhaustive")
+        found, most = culprits(exhaustive), exhaustive.states.executed
+        assert found
+    else:  # tests/examples shows that no state of a fixed twin fails
+        expected = json.loads((EXAMPLES / name / "expected.json").read_text("utf-8"))
+        found, most = [], expected[twin]["feasible"]
+    assert culprits(pathfinder) == ([] if (name, twin) in MISSED else found)
+    assert pathfinder.states.executed <= (most if (name, twin) in WHOLE else most // 2)
 
 
 def test_groups_are_listed_a_row_each_with_their_sites(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.record import Workload, record
-from crashcheck.runtime.trace_format import Kind
+from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
 from support.command_line import run_crashcheck
 
 PROGRAM = """
@@ -167,9 +163,23 @@ def test_changed_code_is_not_judged_until_it_is_learned(project: Project) -> Non
     assert project.run("--check").stdout == "the run passed, and showed nothing that was not learned\n"
 
 
-def test_an_access_is_recorded_before_it_takes_place(tmp_path: Path, environment: dict[str, str]) -> None:
-    """The last thing that this program does is to read memory that it may not read; the read is in its trace."""
-    (tmp_path / "fault.c").write_text(
+def seen_in(folder: Path, source: str, environment: dict[str, str]) -> list[tuple[int, str]]:
+    """Line and kind of the sites of a program in the order of their first access."""
+    (folder / "program.c").write_text(source, encoding="utf-8")
+    training = {**environment, "CRASHCHECK_THREADS": "learn"}
+    command = ["crashcheck-cc", "-O0", "-g", "-pthread", "-o", "program", "program.c"]
+    subprocess.run(command, cwd=folder, env=training, check=True)
+    subprocess.run([folder / "program"], env={"CRASHCHECK_GUARD": f"log={folder / 'log'}"}, check=False)
+    log = read_log(folder / "log")
+    (unit,) = log.units
+    return [(unit.sites[int(row["site"] - unit.key)].line, unit.sites[int(row["site"] - unit.key)].kind)
+            for row in log.of(ObservationKind.REMOTE)]  # fmt: skip
+
+
+def test_an_access_is_observed_before_it_takes_place(tmp_path: Path, environment: dict[str, str]) -> None:
+    """The last thing that this program does is to read memory that it may not read; the read is in the log."""
+    found = seen_in(
+        tmp_path,
         """
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -179,16 +189,9 @@ int main(void) {
     return *forbidden;
 }
 """,
-        encoding="utf-8",
+        environment,
     )
-    subprocess.run(["crashcheck-cc", "-g", "-o", "fault", "fault.c"], cwd=tmp_path, env=environment, check=True)
-    recording = record(
-        Workload([os.fspath(tmp_path / "fault")], ["*"], memory="all", must_succeed=False, must_update=False),
-        tmp_path / "run",
-    )
-    assert recording.end.signal == 11
-    last = read(recording.trace).elsewhere[-1]
-    assert (int(last["kind"]), int(last["offset"]), int(last["size"])) == (Kind.VOLATILE_LOAD, 0x10000000, 4)
+    assert found[-1] == (7, "load")
 
 
 LAMBDAS = """
@@ -226,35 +229,80 @@ def test_cxx_code_that_only_moved_keeps_its_names(tmp_path: Path, environment: d
     assert (done.returncode, done.stdout) == (0, "the run passed, and showed nothing that was not learned\n")
 
 
-GLOBALS = """
+VARIABLES = """
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 static int plain;
 static atomic_int counted;
-static struct { int a, b; } pair;
+static const int fixed = 3;
+static __thread int own;
+static struct { int a, b; } pair, other;
+static void fill(int *escaping) { *escaping = fixed; }
 int main(void) {
     int *p = &plain;
     atomic_int *q = &counted;
     int *h = malloc(sizeof *h);
-    *p = 1;
+    int kept = 2, given;
+    *p = kept;
     atomic_store(q, 3);
-    atomic_load(q);
     atomic_fetch_add(q, 1);
-    pair.b = 5;
+    pair.b = own;
     *h = 6;
+    fill(&given);
+    given++;
+    memcpy(&other, &pair, sizeof pair);
     return 0;
 }
 """
 
 
-def test_variables_are_seen_by_name_and_through_pointers(tmp_path: Path, environment: dict[str, str]) -> None:
-    (tmp_path / "globals.c").write_text(GLOBALS, encoding="utf-8")
-    program = os.fspath(tmp_path / "globals")
-    subprocess.run(
-        ["crashcheck-cc", "-O0", "-g", "-o", program, "globals.c"], cwd=tmp_path, env=environment, check=True
-    )
-    trace = read(record(Workload([program], ["*"], memory="all", must_update=False), tmp_path / "run").trace)
-    facts = ProgramFacts.load([program])
-    load, store = int(Kind.VOLATILE_LOAD), int(Kind.VOLATILE_STORE)
-    found = [(trace.site(int(row["site"]), facts).line, int(row["kind"])) for row in trace.elsewhere]
-    assert found == [(11, store), (12, store), (13, load), (14, load), (14, store), (15, store), (16, store)]
+def test_globals_and_what_pointers_lead_to_are_seen_and_locals_only_if_their_address_escapes(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    found = [(line, kind) for line, kind in seen_in(tmp_path, VARIABLES, environment) if line]
+    assert found == [
+        (16, "store"), (17, "atomic"), (18, "atomic"), (19, "store"), (20, "store"), (10, "store"), (22, "load"),
+        (22, "store"), (23, "load"), (23, "copy"),
+    ]  # fmt: skip
+
+
+STALE = """
+#include <pthread.h>
+#include <stdlib.h>
+static void set(int *place, int value) { *place = value; }
+static void *other(void *place) { set(place, 2); return NULL; }
+static void share(void) {
+    int local = 0;
+    pthread_t thread;
+    set(&local, 1);
+    pthread_create(&thread, NULL, other, &local);
+    pthread_join(thread, NULL);
+}
+static int again(void) {
+    int local = 0;
+    set(&local, 3);
+    return local;
+}
+int main(void) {
+    share();
+    int result = again();
+    int *heap = malloc(16);
+    pthread_t thread;
+    pthread_create(&thread, NULL, other, heap);
+    pthread_join(thread, NULL);
+    free(heap);
+    heap = malloc(16);
+    *heap = 4;
+    return result != 3 || *heap != 4;
+}
+"""
+
+
+def test_memory_that_begins_a_new_life_has_no_predecessors(project: Project) -> None:
+    project.source(STALE)
+    project.learn()
+    sites = json.loads(project.learned.read_text(encoding="utf-8"))["sites"]
+    before = {site["site"]: site["before"] for site in sites}
+    assert before["program.c:set:store:1"] == [None, "program.c:set:store:1"]
+    assert before["program.c:again:load:1"] == before["program.c:main:store:1"] == [None]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Binder, collect_accesses, find_edges
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime.trace_format import Kind
+from support.examples_tried import examples
 from support.scripts import KEY, Given, dependence
 from support.scripts import given as dependences_given
 from support.tracing import TraceBuilder
@@ -143,7 +144,7 @@ def found_in(trace: Trace, table: Given) -> dict[tuple[int, int], int]:
     return {(a, b): how for a, b, how in zip(made.access.tolist(), made.on.tolist(), made.how.tolist(), strict=True)}
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(access, min_size=1, max_size=14), st.lists(static, max_size=6))
 def test_edges_are_those_of_the_definition(run: list[Access], static_: list[tuple[int, int, str, bool]]) -> None:
     table = dependences_given(*(dependence(*one) for one in static_))

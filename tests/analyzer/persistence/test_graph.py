@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from crashcheck.analyzer.persistence import Options, build
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, size_steps
+from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, _steps_one_by_one, size_steps
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.runtime.trace_format import Kind, SyncKind
 from support.tracing import CallsBuilder, TraceBuilder
@@ -22,6 +23,36 @@ B = 4096
 @pytest.fixture
 def t(tmp_path: Path) -> TraceBuilder:
     return TraceBuilder(tmp_path / "trace.cct")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sizes_of_files_that_are_written_and_cut_are_those_of_one_step_after_another(
+    seed: int, t: TraceBuilder
+) -> None:
+    chance = random.Random(seed)
+    for name in "abc":
+        t.file(name, chance.randrange(3) * B)
+    for _ in range(chance.randrange(60)):
+        name = chance.choice("abc")
+        if chance.random() < 0.3:
+            t.truncate(name, chance.randrange(4 * B))
+        else:
+            t.write(name, chance.randrange(3 * B), bytes(chance.randrange(1, B)))
+    trace = t.trace()
+    rows = np.flatnonzero(np.isin(trace.events["kind"], (Kind.WRITE, Kind.TRUNCATE)))
+    assert [*zip(*size_steps(trace), strict=True)] == _steps_one_by_one(trace, rows)
+
+
+def test_parts_of_extensions_and_their_sizes_are_those_found_one_by_one(t: TraceBuilder) -> None:
+    for name in "ab":
+        t.file(name, 0)
+    for at in range(6):
+        t.write("ab"[at % 2], at * 3 * B + at, bytes(5))
+    graph = build(t.trace(), "page-cache")
+    ids = np.flatnonzero(np.concatenate([graph.kind == SIZE, np.ones(int(graph.parts.sum()), dtype=np.bool_)]))
+    assert len(ids) > int((graph.kind == SIZE).sum())
+    assert graph.wholes(ids).tolist() == [graph.whole(id_)[0] for id_ in ids.tolist()]
+    assert graph.sizes_after(ids).tolist() == [graph.size_after(id_) for id_ in ids.tolist()]
 
 
 def after(graph: PersistenceGraph, kind: Kind) -> int:
@@ -185,7 +216,9 @@ def test_of_two_renames_to_one_name_at_once_each_brings_its_own_content_and_size
     trace = t.trace()
     second, first = np.flatnonzero(trace.events["kind"] == Kind.RENAME).tolist()
     brought = [step for old, new in ((B, 24), (24, 8)) for step in ((SIZE, old, 0), (EXISTS, 0, 0), (SIZE, 0, new))]
-    assert [(s.kind, s.old, s.new) for s in size_steps(trace) if s.file == t.files["b"]] == brought
+    steps = size_steps(trace)
+    mine = steps.file == t.files["b"]
+    assert [*zip(steps.kind[mine], steps.old[mine], steps.new[mine], strict=True)] == brought
     graph = build(trace, "page-cache")
     data = graph.kind == DATA
     assert [*zip(graph.event[data].tolist(), graph.size[data].tolist(), strict=True)][1:] == [(second, 24), (first, 8)]

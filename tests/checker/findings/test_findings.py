@@ -344,10 +344,20 @@ def test_a_reordering_on_which_the_check_dies_stays_an_ordering_bug(world: MakeW
 def test_what_was_not_minimised_is_described_by_what_was_run(
     how: str, harms: str, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "RUNS", 1)
+    monkeypatch.setattr(failures, "RUNS", 0)
     subject = world(put_flag_first, f"{how}64>0", sites={1: VALUE, 2: VALID}, limits=Limits(timeout_s=0.5))
     finding = only(subject.explore().findings)
     assert finding.message == f"a crash that loses `entry.value` (hash.c:40) {harms}"
+    assert CUT_SHORT in finding.note
+
+
+def test_a_moment_without_a_cause_is_described_by_the_updates_around_it(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "RUNS", 0)
+    subject = world(two_steps, "0=64", sites=STEPS)
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.message.startswith("a crash between `a` (hash.c:10) and `b` (hash.c:12) ")
     assert CUT_SHORT in finding.note
 
 

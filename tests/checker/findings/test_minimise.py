@@ -17,6 +17,7 @@ from crashcheck.checker.findings import minimise
 from crashcheck.checker.findings.minimise import Pieces
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import SyncKind
+from support.examples_tried import examples
 from support.tracing import TraceBuilder
 
 Script = list[tuple[str, int]]
@@ -109,7 +110,7 @@ def a_check(space: StateSpace, state: CrashState, data: st.DataObject) -> Callab
 spaces = st.one_of(scripts.map(space_of), scripts.map(space_of), growing.map(growing_space_of))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(spaces, st.data())
 def test_pieces_are_lost_or_kept_too_as_all_at_once(space: StateSpace, data: st.DataObject) -> None:
     state = a_state(space, data)
@@ -120,7 +121,7 @@ def test_pieces_are_lost_or_kept_too_as_all_at_once(space: StateSpace, data: st.
     assert space.drop_too(state, gone) == space.drop(state.point, (*lost, *gone))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(spaces, st.data())
 def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(space: StateSpace, data: st.DataObject) -> None:
     state = a_state(space, data)
@@ -149,7 +150,7 @@ def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(space: Sta
     assert again == asked
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(spaces, st.data())
 def test_the_fewest_persisted_fail_and_none_can_be_lost(space: StateSpace, data: st.DataObject) -> None:
     state = a_state(space, data)

@@ -15,6 +15,7 @@ from crashcheck.analyzer.persistence.pieces import SIZE
 from crashcheck.checker.images.piecewise import FilePatch, Piecewise
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.states.space import StateSpace
+from support.examples_tried import examples
 from support.random_programs import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program
 from support.worlds import apply, explore, frozen, record
@@ -91,7 +92,7 @@ def check_content(first: Image, content: Content) -> None:
 @pytest.mark.parametrize("model", ["px86", "eadr"])
 @pytest.mark.parametrize("grows", [True, False])
 def test_images_in_memory_move_exactly_between_any_two_crash_points(model: str, grows: bool) -> None:
-    @settings(SETTINGS, max_examples=25)
+    @settings(SETTINGS, max_examples=examples(15))
     @given(memory_programs(names=True))
     def compare(case: tuple[First, Program]) -> None:
         first, program = case
@@ -103,7 +104,7 @@ def test_images_in_memory_move_exactly_between_any_two_crash_points(model: str, 
 @pytest.mark.parametrize("tear", [0, 512])
 @pytest.mark.parametrize("grows", [True, False])
 def test_images_of_pages_move_exactly_between_any_two_crash_points(tear: int, grows: bool) -> None:
-    @settings(SETTINGS, max_examples=25)
+    @settings(SETTINGS, max_examples=examples(15))
     @given(page_programs(names=True))
     def compare(case: tuple[First, Program]) -> None:
         first, program = case

@@ -15,6 +15,7 @@ from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_search import Fate, MutantProgress
 from crashcheck.checker.mutation.mutant_states import MutantStates, NewStates
 from crashcheck.checker.mutation.mutants import What, mutants, persists
+from support.examples_tried import examples
 from support.random_programs import SETTINGS, memory_programs, page_programs
 from support.reference import First, Program
 from support.tracing import TraceBuilder
@@ -64,7 +65,7 @@ def test_the_same_holds_of_pages(program: tuple[First, Program]) -> None:
     states_agree(*program, "page-cache")
 
 
-@settings(SETTINGS, max_examples=25)
+@settings(SETTINGS, max_examples=examples(12))
 @given(memory_programs())
 def test_the_same_holds_where_contents_are_too_many_to_be_distinguished(program: tuple[First, Program]) -> None:
     with patch("crashcheck.checker.states.granules._MOST_CHOICES", 0):

@@ -56,9 +56,11 @@ def runs_that(tmp_path: Path, program: Path, letters: str) -> tuple[World, Path]
 
 
 def executed(executor: Executor, world: World) -> bool:
-    verdict = executor.result(executor.submit(world.space.full(0)))
-    assert verdict is not None
-    return verdict.passed
+    """Whether a state passes, by the verdict and by the run that is written down for other searches."""
+    judged = executor.judged(executor.submit(world.space.full(0)))
+    assert judged is not None
+    assert judged.verdict.passed is (judged.run.ended.status == 0)
+    return judged.verdict.passed
 
 
 # In this order: the copy, the run from the beginning, another copy, another run from the beginning.
@@ -105,12 +107,14 @@ def test_few_of_those_that_pass_are_run_from_the_beginning(tmp_path: Path, progr
     assert file.read_text().startswith(f"{len(UNCRASHED) + 100 + 7:03}")
 
 
-def test_runs_that_explain_a_failure_are_from_the_beginning(tmp_path: Path, program: Path) -> None:
+def test_runs_that_explain_a_failure_are_from_the_beginning(
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world, file = runs_that(tmp_path, program, UNCRASHED + "f" + "p")
     with world.executor() as executor:
         executor.try_copies()
+        ends, judge = [], executor.oracle.judge
+        monkeypatch.setattr(executor.oracle, "judge", lambda end, *rest: ends.append(end) or judge(end, *rest))
         assert not executor.run(world.space.full(0)).passed
-        judged = executor.judged_run
-        assert judged is not None
-        assert not judged.ended.forked
+        assert [end.forked for end in ends] == [False]
     assert file.read_text().startswith("004")

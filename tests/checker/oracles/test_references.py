@@ -90,9 +90,7 @@ def test_a_bad_boundary_that_was_not_tried_first_is_found_beside_what_was_found_
     reopen, *others = ran.findings
     assert reopen["kind"] == "reopen"
     assert "after operation 73 (update 1 12)" in reopen["message"]
-    executed = ran.report["run"]["states"]["executed"]
-    assert reopen["note"].endswith(f"the search ended there, after {executed} crash states")
-    assert executed > 0
+    assert ran.report["run"]["stop_reason"] == "exhausted"
     assert [finding["kind"] for finding in others] == ["ordering"]
     (note,) = [text for text in ran.report["run"]["warnings"] if text.startswith("reopened with nothing crashed")]
     assert note.split(":")[0].endswith(f"of {len(operations)} operations")
@@ -126,21 +124,19 @@ class Forgetful:
             updates = 0
             lines = [self._opening] if self._opening else []
             for line in stage.decode().splitlines():
-                updates += line.startswith("update")
+                updates = 0 if line == "reset" else updates + line.startswith("update")
                 lines.append(str(updates) if line.startswith("query") else "-")
             printed.append("".join(line + "\n" for line in lines).encode())
         before = sum(map(len, printed[:-1]))
         return Run(0, ended(printed[-1])._replace(before_bytes=before), {})
 
 
-def refused(driver: Forgetful, lines: list[bytes]) -> str:
+def prepared(driver: Forgetful, lines: list[bytes]) -> References:
     operations = Operations(tuple(lines))
     references = References(operations)
     references.run_by(cast(WorkerPool, driver))
-    with pytest.raises(CrashcheckError) as caught:
-        prepare(references, operations)
-    assert caught.value.slug == "driver-not-reopenable"
-    return caught.value.message
+    prepare(references, operations)
+    return references
 
 
 @pytest.mark.parametrize("harm", [2, 40, 1000, 1800])
@@ -149,12 +145,34 @@ def test_the_operation_that_did_the_harm_is_named_and_not_only_the_one_that_read
     lines[harm - 1] = b"update 7"
     lines[1999] = b"query 7"
     driver = Forgetful()
-    message = refused(driver, lines)
-    assert f"closed and reopened after operation {harm} (update 7), operation 2000 (query 7) prints '0'" in message
-    assert f"instead of '1'. Closed and reopened after operation {harm - 1}, it does what it should" in message
+    references = prepared(driver, lines)
+    (difference,) = references.differences.values()
+    assert (difference.ordinal, difference.after) == (harm, f"operation {harm} (update 7)")
+    assert difference.how == "operation 2000 (query 7) prints '0' instead of '1'"
+    assert difference.before == f"Closed and reopened after operation {harm - 1}"
     assert driver.runs < 40
+    with pytest.raises(CrashcheckError, match="closed and reopened after operation"):
+        references.require_reopenable()
+
+
+def test_each_operation_that_does_harm_is_found_beside_those_that_do_none() -> None:
+    lines = [b"insert 1", b"update 1", b"query 1", b"query 2", b"insert 2", b"update 2", b"query 3", b"insert 3"]
+    lines += [b"reset", b"insert 4", b"update 3", b"query 4", b"reset", b"insert 5"]
+    references = prepared(Forgetful(), lines)
+    assert list(references.differences) == [2, 11]
+    assert [ordinal for ordinal in range(1, len(lines) + 1) if references.try_boundary(ordinal)] == [
+        1,
+        7,
+        8,
+        9,
+        10,
+        12,
+        13,
+        14,
+    ]
 
 
 def test_a_driver_that_prints_when_it_opens_is_not_called_forgetful() -> None:
-    message = refused(Forgetful("opened"), [b"insert 1", b"insert 2", b"query 1"])
-    assert "prints something of its own when it opens or closes" in message
+    with pytest.raises(CrashcheckError, match="prints something of its own when it opens or closes") as caught:
+        prepared(Forgetful("opened"), [b"insert 1", b"insert 2", b"query 1"])
+    assert caught.value.slug == "driver-not-reopenable"

@@ -41,8 +41,11 @@ class Known:
     def tail(self, ordinal: int) -> bytes | None:
         return None
 
-    def try_boundary(self, ordinal: int) -> None:
-        pass
+    def try_boundary(self, ordinal: int) -> bool:
+        return True
+
+    def differs_at(self, ordinal: int) -> bool:
+        return False
 
 
 @pytest.fixture

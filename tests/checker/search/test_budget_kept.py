@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,12 @@ from crashcheck.analyzer.invariants import Inferred
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.prefix_proof import NO_TIME, PrefixProof
+from crashcheck.checker.images.real_files import RealFiles
+from crashcheck.checker.oracles.other_files import run_on_files
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
-from crashcheck.checker.results import StopReason
+from crashcheck.checker.results import FindingKind, Outcome, StopReason, Verdict
 from crashcheck.checker.search.group_stats import GroupStats
 from crashcheck.checker.search.reopened import nothing_checked
 from crashcheck.checker.search.signature_share import SignatureShare
@@ -64,6 +69,34 @@ def test_a_run_that_explains_and_hangs_is_ended_with_the_budget_and_shows_nothin
         verdicts = VerdictCache(executor, world.content, meter)
         with pytest.raises(OutOfTime):
             verdicts.confirm(world.space.full(0), executor.run(world.space.full(0), most_s=0.1))
+
+
+@pytest.mark.parametrize("left_s", [0.1, 0.0])
+def test_a_check_that_hangs_on_the_files_of_a_second_run_is_ended_with_the_budget(
+    tmp_path: Path, left_s: float
+) -> None:
+    world = world_of(tmp_path / "world", HANGS)
+    real = world.real_snapshot(int(world.trace.events["seq"][-1]))
+    with world.executor() as executor, pytest.raises(OutOfTime):
+        run_on_files(executor, real, 0, (0, 0), left=lambda: left_s)
+
+
+def test_a_prefix_whose_proof_the_budget_ended_is_not_proved(tmp_path: Path) -> None:
+    world = world_of(tmp_path / "world")
+    moment = int(world.space.points.event[2])
+    state = world.subject.prefix(moment)
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(FindingKind.ATOMICITY, state, failed, 1, 0, prefix=True, moment=moment)
+
+    def other_files(seq: int) -> RealFiles:
+        real = world.real_snapshot(seq)
+        (real.folder / "p").write_bytes(b"other")
+        return real
+
+    with world.executor() as executor:
+        run_on = partial(run_on_files, executor, left=lambda: 0.0)
+        proof = PrefixProof(world.subject, other_files, executor.images.write_image, run_on)  # type: ignore[arg-type]
+        assert proof.missing(cause, tmp_path) == NO_TIME
 
 
 def test_a_check_that_hangs_on_the_uncrashed_image_is_ended_with_the_budget(tmp_path: Path) -> None:

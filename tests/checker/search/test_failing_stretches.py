@@ -12,8 +12,8 @@ from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import World, persist, place, without_times, words
 from support.tracing import TraceBuilder
 
-BETWEEN = 10  # pairs of updates while the program is not in order
-FLAG, FLAGGED = 2048, 2112
+BETWEEN = 14  # pairs of updates while the program is not in order
+FLAG, FLAGGED = 3072, 3136
 SITES = {
     1: place(1, "head"),
     2: place(2, "tail"),
@@ -59,7 +59,7 @@ def explore(world: World, states: int | None = None, jobs: int = 1) -> SearchRes
 
 
 def test_other_bugs_are_found_before_the_rest_of_a_failing_stretch_is_tested(world: World) -> None:
-    found = explore(world, states=12)
+    found = explore(world, states=24)
     assert [finding.kind for finding in found.findings] == [FindingKind.ATOMICITY, FindingKind.ORDERING]
     assert found.stop_reason is StopReason.BUDGET_STATES
     assert found.states.put_off > BETWEEN
@@ -74,5 +74,5 @@ def test_the_states_of_a_failing_stretch_are_tested_in_the_end(world: World) -> 
 
 
 def test_which_states_wait_does_not_depend_on_the_number_of_workers(world: World) -> None:
-    one, two, three = (without_times(explore(world, states=12, jobs=jobs)) for jobs in (1, 2, 3))
+    one, two, three = (without_times(explore(world, states=24, jobs=jobs)) for jobs in (1, 2, 3))
     assert one == two == three

@@ -15,7 +15,7 @@ from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import loop as loop_module
 from crashcheck.checker.search.loop import Loop, Stopped
-from crashcheck.checker.search.protocol import Candidate
+from crashcheck.checker.search.protocol import AWAIT, Candidate, Pause
 
 
 @dataclass
@@ -204,30 +204,62 @@ def test_what_may_wait_no_more_is_executed_in_its_turn_and_counts_for_the_budget
     assert loop.reached.put_off == 2
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 5])
-@pytest.mark.parametrize("states", [None, 10])
-def test_a_result_that_is_put_aside_is_taken_last_and_counts_as_executed(ahead: int, states: int | None) -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 5, 100])
+@pytest.mark.parametrize("put_off", [0, 3])
+def test_what_is_done_between_two_results_lets_the_loop_go_on_by_a_number_of_results(ahead: int, put_off: int) -> None:
     searched = Integers(list(range(20)))
-    loop = Loop(searched, Meter(Budget(states=states)), ahead=ahead, put_aside=lambda candidate, wrong: wrong)
-    assert loop.run(searched.take) is (StopReason.EXHAUSTED if states is None else StopReason.BUDGET_STATES)
-    until = states or 20
-    aside = [at for at in range(until) if at % 7 == 0]
-    assert searched.taken == [*(at for at in range(until) if at not in aside), *aside]
-    assert (loop.reached.executed, loop.reached.put_off) == (until, 0)
-    assert searched.begun[:until] == list(range(until))
+    wrong: deque[int] = deque()
+    order: list[str] = []
+
+    def take(candidate: Candidate[int], found: bool) -> None:
+        searched.take(candidate, found)
+        order.append(str(candidate.choice))
+        wrong.extend([candidate.choice] * found)
+
+    def explain(ended: bool) -> bool:
+        if not wrong:
+            return False
+        name = wrong.popleft()
+        for run in "abc":  # each takes as long as two results
+            order.append(f"{name}{run}")
+            loop.go_on(2)
+        return True
+
+    loop = Loop(searched, unlimited(), ahead=ahead, put_off=lambda each: each.choice < put_off, between=explain)
+    assert loop.run(take) is StopReason.EXHAUSTED
+    if not put_off:
+        assert " ".join(order) == "0 0a 1 2 0b 3 4 0c 5 6 7 7a 8 9 7b 10 11 7c 12 13 14 14a 15 16 14b 17 18 14c 19"
+    else:
+        assert " ".join(order) == "3 4 5 6 7 7a 8 9 7b 10 11 7c 12 13 14 14a 15 16 14b 17 18 14c 19 0 0a 1 2 0b 0c"
 
 
-def test_what_was_put_aside_is_taken_from_the_last_quarter_of_the_seconds_on() -> None:
-    now = [0.0]
-    searched = Integers([0, 1, 2, 3, 7, 5])
+def test_before_a_choice_that_depends_on_results_all_that_was_taken_is_dealt_with() -> None:
+    searched = Integers([])
+    order: list[str] = []
+    wrong: deque[int] = deque()
 
-    def take(candidate: Candidate[int], wrong: bool) -> None:
-        searched.take(candidate, wrong)
-        now[0] += 2
+    def choices() -> Iterator[int | Pause]:
+        yield from (7, 1, 14, 2)
+        yield AWAIT
+        order.append("next")
+        yield 3
 
-    loop = Loop(searched, Meter(Budget(seconds=7), clock=lambda: now[0]), put_aside=lambda candidate, wrong: wrong)
-    assert loop.run(take) is StopReason.BUDGET_SECONDS
-    assert (searched.taken, loop.reached.left) == ([1, 2, 3, 0], [(4, 7)])
+    def take(candidate: Candidate[int], found: bool) -> None:
+        order.append(str(candidate.choice))
+        wrong.extend([candidate.choice] * found)
+
+    def explain(ended: bool) -> bool:
+        if not wrong:
+            return False
+        order.append(f"why {wrong.popleft()}")
+        loop.go_on(9)
+        order.append("because")
+        return True
+
+    searched.choices = choices  # type: ignore[method-assign, assignment]
+    loop = Loop(searched, unlimited(), ahead=3, between=explain)
+    assert loop.run(take) is StopReason.EXHAUSTED
+    assert order == ["7", "why 7", "1", "14", "2", "because", "why 14", "because", "next", "3"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -14,12 +14,13 @@ from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import NOTHING, select_states
 from support import settings_store
 from support.command_line import run_crashcheck
+from support.examples_tried import examples
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import space_of
 
 
 @pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=examples(12))
 @given(steps=runs())
 def test_the_plainest_states_are_those_of_the_first_point_of_each_set_of_pending_sites(
     model: str, steps: list[Step]
@@ -30,10 +31,10 @@ def test_the_plainest_states_are_those_of_the_first_point_of_each_set_of_pending
         first: dict[frozenset[int], int] = {}
         for point in range(len(space.points)):
             first.setdefault(frozenset(site[space.pending_rows(point)].tolist()), point)
-        assert first_points(space).tolist() == sorted(first.values())
+        assert first_points(space, site).tolist() == sorted(first.values())
 
 
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=examples(12))
 @given(steps=runs())
 def test_an_exhaustive_search_has_tested_every_signature_and_an_empty_one_none(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ from crashcheck.analyzer.persistence import Options, build
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import StateSpace
 from support import reference, reference_page_cache
+from support.examples_tried import examples
 from support.random_programs import SETTINGS, memory_programs, page_programs, with_syncs
 from support.reference import First, Program
 from support.worlds import World, apply, deviation, explore, explored, frozen, record
@@ -75,20 +76,23 @@ def same_states_of_pages(case: tuple[First, Program], tear: int, files: str) -> 
         check_laws(world)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("model", ["px86", "eadr"])
 @pytest.mark.parametrize("names", [False, True], ids=["", "names change"])
 def test_states_are_those_of_brute_force(model: str, names: bool) -> None:
     SETTINGS(given(memory_programs(names=names))(lambda case: same_states(case, model)))()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
 def test_page_cache_states_are_those_of_brute_force(tear: int, files: str) -> None:
     SETTINGS(given(page_programs())(lambda case: same_states_of_pages(case, tear, files)))()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(("tear", "files"), [(0, "ext4"), (512, "ext4"), (4096, "posix")])
 def test_page_cache_states_are_those_of_brute_force_where_names_change(tear: int, files: str) -> None:
-    few = settings(SETTINGS, max_examples=20)
+    few = settings(SETTINGS, max_examples=examples(10))
     few(given(page_programs(names=True))(lambda case: same_states_of_pages(case, tear, files)))()
 
 

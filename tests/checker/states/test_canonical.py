@@ -14,6 +14,7 @@ from crashcheck.checker.states import space as states
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
+from support.examples_tried import examples
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import space_of
 from support.tracing import TraceBuilder
@@ -33,7 +34,7 @@ def test_the_acknowledgement_after_an_event_is_the_next_one_or_the_end_of_the_tr
 
 @pytest.mark.parametrize("few", [0, 64], ids=["as arrays", "one by one"])
 @pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=examples(15))
 @given(steps=runs())
 def test_a_state_has_one_name_whether_what_persisted_is_given_or_what_was_lost(
     model: str, few: int, steps: list[Step]

@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 from crashcheck.runtime import exploration
 from crashcheck.runtime.build import RuntimeLibrary, build_runtime, find_compiler
 from crashcheck.runtime.exploration import TABLE, Explored, OpenGranule, call_name, read_table, write_table
-from crashcheck.runtime.record import supervise
 from support import compilers
+from support.examples_tried import examples
 from support.random_programs import SETTINGS
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -67,13 +68,14 @@ def explored_runs(
     library: RuntimeLibrary | None = None,
     timeout_s: float = 60,
     merging: bool = True,
+    outputs: Sequence[str] = (),
 ) -> Explored:
     """`library`: the runtime, compiled in another way."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pool").mkdir()
         (folder / "pool" / "a").write_bytes(image)
-        (folder / "pool" / "a.other").write_bytes(bytes(4096))
+        beside(folder / "pool")
         env = {
             **os.environ,
             "LD_PRELOAD": str((library or build_runtime()).shared),
@@ -82,25 +84,51 @@ def explored_runs(
         }
         words = [command[0], str(folder / "pool" / "a"), *command[1:]]
         table = folder / "table"
-        write_table(table, folder / "pool", granules, apart=True, memory_bytes=None, merging=merging)
-        end = supervise(words, folder, folder, {**env, TABLE: str(table)}, timeout_s, "out", "err")
-        done = read_table(table, len(granules), timed_out=end.timed_out)
-        assert (folder / "pool" / "a").read_bytes() == image, "the image itself is left alone"
+        write_table(table, folder / "pool", granules, memory_bytes=None, outputs=outputs, merging=merging)
+        timed_out = not ends_in_time(words, {**env, TABLE: str(table)}, timeout_s)
+        done = read_table(table, len(granules), timed_out=timed_out)
+        assert {path.name: path.read_bytes() for path in (folder / "pool").iterdir()} == {"a": image, **BESIDE}
         return done
 
 
-def one_by_one(command: list[str], image: bytes, granules: list[OpenGranule]) -> Iterator[tuple[int, bytes]]:
-    """Exit status and output on each image."""
+BESIDE = {"a.other": bytes(4096), "a.old": b"older content"}
+
+
+def beside(folder: Path) -> None:
+    for name, data in BESIDE.items():
+        (folder / name).write_bytes(data)
+
+
+def ends_in_time(words: list[str], env: dict[str, str], timeout_s: float) -> bool:
+    """Run a command whose output nobody reads; False: it was ended with all that it started."""
+    with subprocess.Popen(
+        words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+    ) as process:
+        try:
+            process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return False
+    return True
+
+
+def one_by_one(
+    command: list[str], image: bytes, granules: list[OpenGranule], outputs: Sequence[str] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Exit status and output on each image; then what each of the outputs holds."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "a"
-        (Path(name) / "a.other").write_bytes(bytes(4096))
         for contents in itertools.product(*(granule.contents for granule in granules)):
             data = bytearray(image)
             for granule, content in zip(granules, contents, strict=True):
                 data[granule.offset : granule.offset + granule.length] = content
             file.write_bytes(data)
+            beside(file.parent)
+            paths = [Path(output.replace("{pool}", name)) for output in outputs]
+            for path in paths:
+                path.unlink(missing_ok=True)
             done = subprocess.run([command[0], str(file), *command[1:]], capture_output=True, check=False)
-            yield done.returncode, done.stdout
+            yield (done.returncode, done.stdout, *(path.read_bytes() if path.exists() else b"" for path in paths))
 
 
 def holding_the_first(size: int, granules: list[OpenGranule]) -> bytes:
@@ -182,7 +210,7 @@ def test_instructions_that_touch_two_pages_are_followed(
     assert ends == set(one_by_one(command, image, granules))
 
 
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=examples(30))
 @given(
     st.lists(commands, min_size=1, max_size=10),
     st.lists(st.sampled_from([0, 64, 4032, 4096]), min_size=1, max_size=3, unique=True),
@@ -198,6 +226,59 @@ def test_explored_runs_end_like_those_of_each_image(
     assert not done.why
     ends = {(os.waitstatus_to_exitcode(end.status), end.output) for end in done.ends}
     assert ends == set(one_by_one(command, image, granules))
+
+
+WRITTEN = ("{pool}/a.x", "{pool}/a.y")
+
+
+def ends_with_files(done: Explored) -> set[tuple[Any, ...]]:
+    return {(os.waitstatus_to_exitcode(end.status), end.output, *end.compared) for end in done.ends}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        ["b0", "o1xw", "w1", "b64", "w1", "fx1", "f1", "c1", "ix", "o1xr", "r1", "r1"],
+        ["o1xa", "b0", "w1", "c1", "b64", "o1xa", "w1", "c1", "o1xe", "o2x+", "r2", "e23", "w2"],
+        ["o1sw", "b0", "w1", "b64", "w1", "o2nw", "w2", "f2"],  # two descriptors of standard output
+        ["o1zr", "R15", "b0", "o2zp", "p23", "R15", "b64", "t22", "f1", "iz", "R10", "e11", "r1"],
+        ["o1zw", "b0", "w1", "iz", "c1", "o1zr", "b64", "r1", "w1"],
+        ["o1xw", "o2yw", "D12", "b0", "w2", "w1", "c1", "w2", "b64", "l20", "w2", "y2", "ix", "iy"],
+        ["b0", "uxw", "b64", "uxa", "b64"],
+        ["o1z+", "w1", "t1", "b0", "t19", "e10", "w1", "R1", "iz"],
+    ],
+)
+def test_each_run_has_its_own_copy_of_what_it_writes(program: Callable[[str], Path], script: list[str]) -> None:
+    granules, command = [line(0, 65, 66), line(1, 67, 68)], [str(program("writer")), *script]
+    done = explored_runs(command, holding_the_first(4096, granules), granules, outputs=WRITTEN)
+    assert not done.why
+    assert ends_with_files(done) == set(one_by_one(command, holding_the_first(4096, granules), granules, WRITTEN))
+
+
+_PLACE, _AT = st.integers(0, 3), st.sampled_from([0, 2, 5, 13, 20])
+_CALLS = [
+    ("b{}", (st.sampled_from([0, 64]),)),
+    *[("o{}{}{}", (_PLACE, st.sampled_from("xyzn"), st.sampled_from("war+ep")))] * 3,
+    ("o{}s{}", (_PLACE, st.sampled_from("wa"))),
+    *[("w{}", (_PLACE,))] * 2,
+    *[(letter + "{}{}", (_PLACE, _AT)) for letter in "pRlet"],
+    *[(letter + "{}", (_PLACE,)) for letter in "rfcy"],
+    ("i{}", (st.sampled_from("xyz"),)),
+    ("D{}{}", (_PLACE, _PLACE)),
+]
+
+
+@settings(SETTINGS, max_examples=60)
+@given(st.lists(st.one_of(*(st.builds(form.format, *filled) for form, filled in _CALLS)), min_size=2, max_size=14))
+def test_random_writes_end_like_those_of_each_image(program: Callable[[str], Path], script: list[str]) -> None:
+    granules, command = (
+        [line(0, 65, 66), line(1, 67, 68)],
+        [str(program("writer")), "b0", *script, "b64", "ix", "iy", "iz"],
+    )
+    image = holding_the_first(4096, granules)
+    done = explored_runs(command, image, granules, outputs=WRITTEN)
+    assert not done.why
+    assert ends_with_files(done) == set(one_by_one(command, image, granules, WRITTEN))
 
 
 def test_what_is_not_read_decides_nothing(program: Callable[[str], Path]) -> None:
@@ -230,10 +311,14 @@ def test_an_end_lists_which_contents_lead_to_it(program: Callable[[str], Path]) 
 @pytest.mark.parametrize(
     ("how", "why", "final"),
     [
-        ("pwrite", f"it makes a system call that is not followed ({call_name(18)})", True),
-        ("print", f"it passes memory of the file to a system call ({call_name(1)})", True),
-        ("fork", "it makes a system call that is not followed", True),
-        ("again", "it maps the file more than once", True),
+        ("pwrite", f"it changes the file by a system call ({call_name(18)}): change it through the mapping", True),
+        (
+            "print",
+            f"it passes memory of the file to a system call ({call_name(1)}): copy it to other memory first",
+            True,
+        ),
+        ("fork", f"it makes a system call that is not followed ({call_name(56)}): let it run in one process", True),
+        ("again", "it maps the file more than once: map it once", True),
     ],
 )
 def test_what_cannot_be_followed_is_refused(program: Callable[[str], Path], how: str, why: str, final: bool) -> None:

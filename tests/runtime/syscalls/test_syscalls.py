@@ -417,7 +417,7 @@ def test_no_process_is_left_when_the_time_is_over(tmp_path: Path) -> None:
     pid = (tmp_path / "run" / "pool" / "pid").read_text().strip()
     assert not Path(f"/proc/{pid}").exists()
     trace = read(tmp_path / "run" / "trace.cct")
-    assert next(calls.name_events(trace)).name == "pid"
+    assert calls.name_events(trace)[0].name == "pid"
 
 
 def test_a_command_that_changes_nothing_is_an_error(tmp_path: Path) -> None:

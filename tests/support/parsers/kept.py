@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from crashcheck import crash_image
-from crashcheck.analyzer.concurrency.anticipating import FORMAT, VERSION, AnticipatingInvariants
+from crashcheck.analyzer.compile.learned_sets import FORMAT, VERSION
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
 from crashcheck.checker import baseline
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.fixes import proposals
@@ -37,7 +38,7 @@ LEARNED = {
     "sites": [
         {
             "site": "s",
-            "functions": ["f"],
+            "code": "f",
             "where": "a.c:1",
             "function": "f",
             "variable": "x",

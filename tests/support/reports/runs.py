@@ -408,6 +408,7 @@ FULL = replace(
     FULL,
     phases=(Phase("building", 1.25), Phase("recording", 0.5), Phase("checking", 3.5)),
     discoveries=(Discovery(LEVEL_HASH.id, 12, 0.75), Discovery(UNCERTAIN.id, 1, 0.25)),
+    first_state_s=0.2,
 )
 
 NASTY = "</script><script>alert(1)</script>[bold red]::error::\x1b[31m\x1b]0;pwn\x07\u202e{{7*7}}`\udcff&\"'\x00\r\n"

@@ -18,8 +18,9 @@ from crashcheck.analyzer.behaviours.calls.call_stacks import (
     near,
     turns,
 )
+from support.examples_tried import examples
 
-SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=examples(80), deadline=None, derandomize=True)
 Stack = tuple[tuple[str, int], ...]  # (function, place in it), outermost first
 
 STACKS = st.lists(st.tuples(st.sampled_from("fgh"), st.integers(0, 1)), min_size=1, max_size=4).map(tuple)

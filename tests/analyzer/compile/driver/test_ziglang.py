@@ -20,18 +20,29 @@ from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from support.compilers import needs_libpmem
 
+C_COMPILERS = ("cc", "c++", "c89", "c99", "ar", "ld", "as")
 
-@pytest.fixture(autouse=True)
-def no_clang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PATH without any clang; the real runtime, built by the machine's own compiler."""
-    build.build_runtime()
-    tools = tmp_path / "tools"
-    tools.mkdir()
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of links to the programs on PATH without a clang: gcc with its binutils, objcopy, all others."""
+    base = tmp_path_factory.mktemp("tools")
     for folder in os.environ["PATH"].split(os.pathsep):
         for tool in sorted(Path(folder).glob("*")):
-            if "clang" not in tool.name and not (tools / tool.name).is_symlink():
-                (tools / tool.name).symlink_to(tool)
-    monkeypatch.setenv("PATH", str(tools))
+            of_gcc = "gcc" in tool.name or "g++" in tool.name or tool.name in C_COMPILERS
+            kind = "gcc" if of_gcc else "objcopy" if tool.name == "objcopy" else "others"
+            link = base / kind / tool.name
+            link.parent.mkdir(exist_ok=True)
+            if "clang" not in tool.name and not link.is_symlink():
+                link.symlink_to(tool)
+    return base
+
+
+@pytest.fixture(autouse=True)
+def no_clang(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PATH without any clang; the real runtime, built by the machine's own compiler."""
+    build.build_runtime()
+    monkeypatch.setenv("PATH", os.pathsep.join(str(tools / kind) for kind in ("gcc", "objcopy", "others")))
     monkeypatch.delenv("CRASHCHECK_CLANG", raising=False)
     monkeypatch.delenv("CRASHCHECK_RUNTIME", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -86,14 +97,11 @@ def test_the_wheels_clang_compiles_the_edits_that_are_proposed(tmp_path: Path) -
 
 
 def test_without_any_c_compiler_the_wheels_clang_builds_the_recorders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for tool in (tmp_path / "tools").iterdir():
-        if "gcc" in tool.name or "g++" in tool.name or tool.name in ("cc", "c++", "c89", "c99", "ar", "ld", "as"):
-            tool.unlink()
+    monkeypatch.setenv("PATH", os.pathsep.join(str(tools / kind) for kind in ("objcopy", "others")))
     command = build.find_compiler()
     assert command[1:4] == ("-m", "ziglang", "cc")
-    monkeypatch.setenv("CRASHCHECK_CACHE", str(tmp_path / "cache"))
     (tmp_path / "program.c").write_text("int main(void) { return 0; }\n")
     assert wrapper.run(["-O1", "program.c", "-o", "program"], False) == 0
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
@@ -105,12 +113,12 @@ def test_without_any_c_compiler_the_wheels_clang_builds_the_recorders(
 
 
 def test_without_binutils_a_unit_that_is_compiled_plain_keeps_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(bitcode: bytes, options: unit.UnitOptions) -> str:
         raise CrashcheckError("ir-unreadable", "it is too new")
 
-    (tmp_path / "tools" / "objcopy").unlink(missing_ok=True)
+    monkeypatch.setenv("PATH", os.pathsep.join(str(tools / kind) for kind in ("gcc", "others")))
     monkeypatch.setattr(unit, "canonical_text", refused)
     monkeypatch.setenv("CRASHCHECK_FALLBACK", "1")
     (tmp_path / "program.c").write_text("int main(void) { return 7; }\n")

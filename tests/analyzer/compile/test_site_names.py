@@ -6,8 +6,9 @@ import json
 import subprocess
 from pathlib import Path
 
+from crashcheck.analyzer.compile.driver.toolchain import THREADS
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.concurrency.stable_names import Namer
+from crashcheck.analyzer.compile.site_names import Namer
 from support.command_line import run_crashcheck
 
 SOURCE = """
@@ -35,14 +36,14 @@ def built(folder: Path, environment: dict[str, str]) -> ProgramFacts:
     (folder / "queue.c").write_text(SOURCE, encoding="utf-8")
     (folder / "lock.h").write_text(HEADER, encoding="utf-8")
     command = ["crashcheck-cc", "-O0", "-g", "-o", "program", "queue.c"]
-    subprocess.run(command, cwd=folder, env=environment, check=True)
+    subprocess.run(command, cwd=folder, env={**environment, THREADS: "learn"}, check=True)
     return ProgramFacts.load([folder / "program"])
 
 
 def test_each_site_has_a_name_without_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
     (unit,) = built(tmp_path, environment).units.values()
     namer = Namer(tmp_path)
-    named = {site.name: site for index in range(len(unit.sites)) for site in [namer.named((unit, index))]}
+    named = {site.name: site for index in range(len(unit.sites)) for site in [namer.named(unit, index)]}
     assert len(named) == len(unit.sites)
     assert {name: str(site) for name, site in named.items() if ":pop:" in name or ":take:" in name} == {
         "queue.c:pop:load:1": "queue.c:6 pop queue",
@@ -50,13 +51,7 @@ def test_each_site_has_a_name_without_a_run(tmp_path: Path, environment: dict[st
         "queue.c:pop:store:1": "queue.c:7 pop queue",
         "queue.c:take:store:1": "lock.h:3 take held",
     }
-    calls = [index for index, site in enumerate(unit.sites) if site.callee == "take"]
-    (store,) = [index for index, site in enumerate(unit.sites) if site.function == "take" and site.kind == "store"]
-    used = [namer.named((unit, store), [(unit, call)]) for call in calls]
-    assert [site.name for site in used] == [f"queue.c:take:store:1 < queue.c:main:call:{number}" for number in (1, 2)]
-    assert [site.where for site in used] == ["queue.c:11", "queue.c:12"]
-    assert namer.named(None, [(unit, calls[0])]).name == "unknown < queue.c:main:call:1"
-    assert set(namer.codes([unit])) == {"queue.c:pop", "queue.c:main", "queue.c:take"}
+    assert set(namer.codes([unit])) == {"queue.c:pop", "queue.c:take"}
 
 
 def test_what_a_run_taught_has_the_names_of_the_facts(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -69,7 +64,7 @@ def test_what_a_run_taught_has_the_names_of_the_facts(tmp_path: Path, environmen
     run_crashcheck("learn", "--runs", "1", cwd=tmp_path, env=environment)
     learned = json.loads((tmp_path / "crashcheck.learned.json").read_text(encoding="utf-8"))
     namer = Namer(tmp_path)
-    known = {namer.named((unit, index)).name for unit in facts.units.values() for index in range(len(unit.sites))}
+    known = {namer.named(unit, index).name for unit in facts.units.values() for index in range(len(unit.sites))}
     parts = {part for site in learned["sites"] for part in site["site"].split(" < ")}
     assert parts
     assert parts <= known

@@ -5,26 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crashcheck.analyzer.compile.facts import Site, UnitFacts, is_source
 
-UNKNOWN = "unknown"  # code that was not instrumented
 _LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
+CHANGED = 1 << 63  # in the id of a site whose code changed: CC_GUARD_CHANGED of runtime/include/guard.h
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSite:
-    """A site, stably named: "queue.c:pop:load:2" is the second load of pop, whatever its line. Calls that lead to it
-    follow, innermost first: "lock.h:take:atomic:1 < queue.c:pop:call:1".
+    """A site, stably named: "queue.c:pop:load:2" is the second load of pop, whatever its line.
 
-    `functions` are the functions ("queue.c:pop") in the name: it holds as long as their code is the same.
-    `where` ("queue.c:41"), `function` and `variable` ("queue.head") are for readers; empty if not known.
+    `code` is its function ("queue.c:pop"): the name holds as long as the code of that is the same. `where`
+    ("queue.c:41"), `function` and `variable` ("queue.head") are for readers; empty if not known.
     """
 
     name: str
-    functions: tuple[str, ...]
+    code: str
     where: str
     function: str
     variable: str
@@ -33,8 +32,10 @@ class NamedSite:
         return " ".join(text for text in (self.where or self.name, self.function, self.variable) if text)
 
 
-# A site as hooks get it: its unit, and its index in the table of that. None: code that was not instrumented.
-ProgramSite = tuple[UnitFacts, int] | None
+def site_id(name: str) -> int:
+    """The number of a site in a guarded program: below CHANGED, and never 0, which is nil."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % CHANGED or 1
 
 
 class Namer:
@@ -44,19 +45,14 @@ class Namer:
         self._folder = os.path.realpath(folder)
         self._tables: dict[int, tuple[list[tuple[str, int]], dict[str, str]]] = {}
 
-    def named(self, site: ProgramSite, callers: Sequence[ProgramSite] = ()) -> NamedSite:
-        """A site with the call sites that distinguish it from other uses, innermost first."""
-        chain = [self._name(at) for at in (site, *callers)]
-        name = " < ".join(text for text, _ in chain)
-        functions = tuple(dict.fromkeys(function for _, function in chain if function))
-        variable = site[0].sites[site[1]].variable if site is not None else ""
-        known = [at for at in (site, *callers) if at is not None]
-        links = [(unit, link) for unit, index in known for link in unit.sites[index].positions]
-        if not links:
-            return NamedSite(name, functions, "", "", variable)
-        unit, link = next(((unit, link) for unit, link in links if is_source(unit, link.file)), links[0])
+    def named(self, unit: UnitFacts, index: int) -> NamedSite:
+        """The site at `index` in the table of a unit."""
+        site = unit.sites[index]
+        function, ordinal = self._table(unit)[0][index]
+        code = f"{self._relative(unit.directory, unit.source)}:{function}"
+        link = next((link for link in site.positions if is_source(unit, link.file)), site.positions[0])
         where = f"{self._relative(unit.directory, link.file)}:{link.line}"
-        return NamedSite(name, functions, where, link.function, variable)
+        return NamedSite(f"{code}:{site.kind}:{ordinal}", code, where, link.function, site.variable)
 
     def codes(self, units: Iterable[UnitFacts]) -> dict[str, str]:
         """The hash of the code of every function with sites in these units."""
@@ -65,15 +61,6 @@ class Namer:
             for unit in units
             for function, code in self._table(unit)[1].items()
         }
-
-    def _name(self, site: ProgramSite) -> tuple[str, str]:
-        """ "queue.c:pop:load:2" and "queue.c:pop"."""
-        if site is None:
-            return UNKNOWN, ""
-        unit, index = site
-        function, ordinal = self._table(unit)[0][index]
-        function = f"{self._relative(unit.directory, unit.source)}:{function}"
-        return f"{function}:{unit.sites[index].kind}:{ordinal}", function
 
     def _table(self, facts: UnitFacts) -> tuple[list[tuple[str, int]], dict[str, str]]:
         """Of each site of a unit its function, and its place among those of its kind there; of each function the hash.

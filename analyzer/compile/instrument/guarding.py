@@ -1,0 +1,287 @@
+"""The pass of `crashcheck learn` and `crashcheck guard`: a call before and after each access that threads may share.
+
+Contract: runtime/include/guard.h. In a training build all such accesses are bracketed; in a guarded one those to
+variables that training saw to be shared (AI §3.2, footnote) and those of code that training never ran.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct, UnitFacts
+from crashcheck.analyzer.compile.instrument import hooks
+from crashcheck.analyzer.compile.instrument.emitter import DBG
+from crashcheck.analyzer.compile.instrument.rewriter import _LOAD, _STORE, Rewriter
+from crashcheck.analyzer.compile.ir import addresses
+from crashcheck.analyzer.compile.ir.atomic_calls import atomic_call
+from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.compile.ir.text import ModuleText, call_arguments, operand, type_end, value_end
+from crashcheck.analyzer.compile.ir.typemap import Target
+from crashcheck.analyzer.compile.learned_sets import LearnedSets
+from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
+
+VERSION = 1  # CC_GUARD_VERSION
+
+_DECLARED = """
+declare void @cc_guard_begin(ptr, i64, ptr, i32) nounwind
+declare void @cc_guard_end() nounwind
+declare void @cc_guard_forget(ptr, i64) nounwind
+"""
+_NAME = re.compile(r'%(?:[-\w.$]+|"[^"]*")')
+_KEEPS = re.compile(
+    r"  (?:%[-\w.$]+ = load |%[-\w.$]+ = icmp |call void @llvm\.(?:lifetime|dbg|memcpy|memmove|memset)\b)|    #dbg_"
+)
+_ALIAS = re.compile(r"  (%[-\w.$]+) = (?:getelementptr|bitcast) .*?ptr (%[-\w.$]+)")
+_STORED_TO = re.compile(r"  store .*, ptr (%[-\w.$]+)(?:, |$)")
+_ALLOCA = re.compile(r"  (%[-\w.$]+) = alloca ")
+_LIFETIME = re.compile(r"  call void @llvm\.lifetime\.start\.p0\(.*?(%[-\w.$]+)\)")
+_SITE = "{ i64, ptr, i32, i32 }"
+_BULK = ("llvm.memcpy", "llvm.memmove", "llvm.memset")
+_LANES = ("llvm.masked.", "llvm.x86.")
+
+
+def escaping_locals(body: Sequence[str]) -> set[str]:
+    """The locals of a function whose address it keeps or passes on, so that other threads may access them."""
+    roots: dict[str, str] = {}
+    escaped: set[str] = set()
+    for line in body:
+        if found := _ALLOCA.match(line):
+            roots[found[1]] = found[1]
+            continue
+        used = [name for name in _NAME.findall(line) if name in roots]
+        if not used or _KEEPS.match(line):
+            continue
+        if (found := _ALIAS.match(line)) and used == [found[2]]:
+            roots[found[1]] = roots[found[2]]
+        elif (found := _STORED_TO.match(line)) is None or used != [found[1]]:
+            escaped.update(roots[name] for name in used)
+    return escaped
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """An access: its site, and in the output the places of the calls before and after it.
+
+    `pointer` and `size` are what it accesses; `life` is the place in `Guarding._lives` if that is a local, else None.
+    """
+
+    site: int
+    begin: int
+    end: int
+    pointer: str
+    size: str
+    life: int | None
+
+
+# Facts of a unit from its sites, the hashes of its functions, and what was not understood.
+Describe = Callable[[tuple[Site, ...], dict[str, str], tuple[UnhookedConstruct, ...]], UnitFacts]
+
+
+class Guarding(Rewriter):
+    """Brackets the accesses of one unit, and writes the tables of its sites.
+
+    `learned`: the sets to guard with, None in a training build; `folder`: what their names are relative to.
+    """
+
+    def __init__(
+        self,
+        module: ModuleText,
+        debug: DebugInfo,
+        models: frozenset[str],
+        keep_debug: bool,
+        describe: Describe,
+        learned: LearnedSets | None,
+        folder: str,
+    ) -> None:
+        super().__init__(module, debug, models, keep_debug)
+        self._describe = describe
+        self._learned = learned
+        self._namer = Namer(folder)
+        self._escaped: set[str] = set()
+        self._brackets: list[_Bracket] = []
+        self._lives: list[tuple[int, str]] = []  # where a local's life begins in the output, and the call there
+        self._life_of: dict[str, int] = {}  # of the function's locals
+        self._table: list[tuple[int, list[int]]] = []  # id and set of each site that is bracketed
+        self.facts: UnitFacts | None = None
+
+    # -- accesses ----------------------------------------------------------------------------------------------
+
+    def _begin_function(self, line: str, body: list[str]) -> bool:
+        self._escaped = escaping_locals(body)
+        self._life_of = {}
+        return super()._begin_function(line, body)
+
+    def _access(self, kind: str, line: str, pointer: str, type_text: str, size: str, alone: bool = True) -> None:
+        """Bracket an access, and emit its instruction inside; `alone`: False if the instruction follows later."""
+        target = self._shared_target(pointer, type_text, line) if pointer and size not in ("", "0") else None
+        if target is not None:
+            base = addresses.base_of(pointer, self.definitions, self._slots)
+            begin = len(self.out)
+            self.out += ["", line, ""] if alone else ["", ""]
+            site = self.site(kind, line, target)
+            self._brackets.append(_Bracket(site, begin, len(self.out) - 1, pointer, size, self._life_of.get(base)))
+        elif alone:
+            self.out.append(line)
+
+    def _shared_target(self, pointer: str, type_text: str, line: str) -> Target | None:
+        """What an access leads to; None if no other thread can access it."""
+        target = self.types.resolve(pointer, self.definitions, self._slots, type_text, line, self.fresh)
+        if not target.local:
+            return target
+        base = addresses.base_of(pointer, self.definitions, self._slots)
+        if base in self._escaped:
+            number = self._slots.variable(base)
+            return Target(variable=self.debug.string(number, "name") if number is not None else "")
+        target = self.shared_global(pointer)
+        return None if target.local else target
+
+    def _typed(self, kind: str, line: str, pointer: str, type_text: str) -> None:
+        size = self.module.types.store_size(type_text)
+        if size is None:
+            self.unknown(line, f"{kind} of {type_text}")
+        self._access(kind, line, pointer, type_text, str(size or ""))
+
+    def _store(self, line: str) -> None:
+        found = _STORE.match(line)
+        assert found is not None
+        end = type_end(line, found.end())
+        pointer, _ = self._pointer(line, value_end(line, end + 1) + 2)
+        self._typed("atomic" if found[1] else "store", line, pointer, line[found.end() : end])
+
+    def _load(self, line: str) -> None:
+        found = _LOAD.search(line)
+        assert found is not None
+        end = type_end(line, found.end())
+        pointer, _ = self._pointer(line, end + 2)
+        self._typed("load", line, pointer, line[found.end() : end])
+
+    def _bracket(
+        self, line: str, type_text: str, pointer: str, locked: bool, stored: str, read: int = hooks.ATOMIC_READ
+    ) -> None:
+        self._typed("atomic", line, pointer, type_text)
+
+    def _library_atomic(self, line: str, callee: str, parenthesis: int) -> bool:
+        arguments = call_arguments(line, parenthesis)
+        call = atomic_call(callee, arguments)
+        if call is not None:
+            pointer = operand(arguments[call.pointer]).value
+            self._access("atomic", line, pointer, f"i{8 * call.size_bytes}", str(call.size_bytes))
+        return call is not None
+
+    def _intrinsic(self, line: str, following: list[str], callee: str, parenthesis: int) -> None:
+        if callee.startswith(_BULK):
+            target, source, size = (operand(part) for part in call_arguments(line, parenthesis)[:3])
+            size_bytes = self.wide(size)
+            copies = not callee.startswith("llvm.memset")
+            if copies:
+                self._access("load", line, source.value, "", size_bytes, alone=False)
+            self._access("copy" if copies else "fill", line, target.value, "", size_bytes)
+            return
+        if callee.startswith("llvm.threadlocal.address"):
+            self.definitions[line[2 : line.index(" = ")]] = line
+        elif callee.startswith(_LANES) and "ptr" in line[parenthesis:]:
+            self.unknown(line, callee)
+        elif callee.startswith("llvm.lifetime.start"):
+            self._life_begins(line)
+        self._plain(line, following)
+
+    def _life_begins(self, line: str) -> None:
+        """What a local's memory held before is no access to it."""
+        found = _LIFETIME.match(line)
+        allocated = self.definitions.get(found[1], "") if found is not None and found[1] in self._escaped else ""
+        if found is None or not allocated:
+            return
+        start = allocated.index(" = alloca ") + 10
+        size = self.module.types.store_size(allocated[start : type_end(allocated, start)])
+        self._life_of[found[1]] = len(self._lives)
+        self._lives.append((len(self.out), f"  call void @cc_guard_forget(ptr {found[1]}, i64 {size or 0})"))
+        self.out.append("")
+
+    def _assembly(self, line: str, following: list[str], at: int) -> None:
+        self._plain(line, following)
+
+    # -- what only the recorder asks for -----------------------------------------------------------------------
+
+    def _give_turn(self) -> None:
+        pass
+
+    def _leave_here(self, left: bool) -> None:
+        pass
+
+    def _before_call(self, line: str, whole: str, callee: str, parenthesis: int, musttail: bool) -> None:
+        pass
+
+    def read_by(self, line: str, callee: str, parenthesis: int) -> None:
+        pass
+
+    # -- which accesses stay bracketed -------------------------------------------------------------------------
+
+    def _resolve_calls(self) -> None:
+        facts = self.facts = self._describe(tuple(self.sites), self._hashes, tuple(self.not_understood))
+        codes = self._namer.codes([facts])
+        for bracket in self._brackets:
+            number = bracket.site
+            if self._learned is not None:
+                row = guarded(self._namer.named(facts, number), codes, self._learned)
+                if row is None:
+                    continue
+                number = len(self._table)
+                self._table.append(row)
+            self._emit_bracket(bracket, number)
+            if bracket.life is not None:
+                place, call = self._lives[bracket.life]
+                self.out[place] = call
+
+    def _emit_bracket(self, bracket: _Bracket, number: int) -> None:
+        """Fill in the calls around an access. `number`: of its row in the table; in a training build its site."""
+        found = DBG.search(self.out[bracket.begin + 1]) if self.keep_debug else None
+        at = found.group() if found else ""
+        where = f"ptr {bracket.pointer}, i64 {bracket.size}, ptr {hooks.UNIT}, i32 {number}"
+        self.out[bracket.begin] = f"  call void @cc_guard_begin({where}){at}"
+        self.out[bracket.end] = f"  call void @cc_guard_end(){at}"
+
+    def descriptor(self, key: int, blob: bytes, section: str) -> str:
+        """The text of the unit's descriptor, its tables and its facts (`blob`, in an ELF section)."""
+        sets = [before for _, members in self._table for before in members]
+        rows, first = [], 0
+        for id_, members in self._table:
+            place = f"getelementptr (i64, ptr @cc.guard.sets, i64 {first})"
+            rows.append(f"{_SITE} {{ i64 {id_}, ptr {place}, i32 {len(members)}, i32 0 }}")
+            first += len(members)
+        sites = "null" if self._learned is None else "@cc.guard.sites"
+        facts = "".join(f"\\{byte:02X}" for byte in blob)
+        return "\n".join(
+            [
+                _DECLARED,
+                f"@cc.guard.sets = internal constant [{len(sets)} x i64] [{', '.join(f'i64 {one}' for one in sets)}]",
+                f"@cc.guard.sites = internal constant [{len(rows)} x {_SITE}] [{', '.join(rows)}]",
+                f'{hooks.FACTS} = internal constant [{len(blob)} x i8] c"{facts}", section "{section}", align 8',
+                f"{hooks.UNIT} = internal global {{ i64, ptr, ptr, i32, i32 }} "
+                f"{{ i64 {key}, ptr {sites}, ptr {hooks.FACTS}, i32 {VERSION}, i32 0 }}, align 8",
+                "",
+            ]
+        )
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Any, str], None]]] = {
+        **Rewriter._HANDLERS,
+        "store": _store,
+        "load": _load,
+        "fence": Rewriter._plain,
+    }
+
+
+def guarded(site: NamedSite, codes: Mapping[str, str], learned: LearnedSets) -> tuple[int, list[int]] | None:
+    """The id of a site and the ids in its belonging set, nil first; no ids if training never ran it.
+
+    `codes`: the hashes of the code now. None: the site accessed no shared variable in training.
+    """
+    number = site_id(site.name)
+    if learned.codes.get(site.code) != codes[site.code]:
+        return number | CHANGED, []
+    known = learned.sites.get(site.name)
+    if known is None:
+        return number, []
+    return (number, sorted(0 if name is None else site_id(name) for name in known.before)) if known.shared else None

@@ -1,0 +1,119 @@
+"""Reads what a program that learns or is guarded saw of its threads: the log that runtime/guard writes (guard.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crashcheck.analyzer.compile.facts import UnitFacts, decode
+from crashcheck.errors import CrashcheckError
+
+MAGIC = 0x6472617567434343
+VERSION = 1
+HEADER_BYTES = 4096
+HEADER = np.dtype(
+    [
+        ("magic", "<u8"),
+        ("version", "<u4"),
+        ("rows", "<u4"),
+        *((name, "<u8") for name in ("facts_bytes", "facts_used", "order")),
+        *((name, "<u8") for name in ("rows_lost", "facts_lost", "unseen", "taken_over")),
+    ]
+)
+ROW = np.dtype(
+    [
+        *(("claimed", "<u4"), ("written", "<u4"), ("site", "<u8"), ("before", "<u8"), ("kind", "<u4")),
+        *(("thread", "<u4"), ("order", "<u8"), ("count", "<u8")),
+        *(("resolved", "<u4"), ("unresolved", "<u4"), ("stalled_ns", "<u8")),
+    ]
+)
+NIL = 0
+
+
+class ObservationKind(IntEnum):
+    """enum cc_guard_kind."""
+
+    REMOTE = 1
+    SAME_THREAD = 2
+    VIOLATION = 3
+    UNTRAINED = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Log:
+    """What was observed: rows of ROW in the order in which they were first made, and the facts of the units.
+
+    `lost`: what could not be observed exactly, in words; empty if nothing.
+    """
+
+    rows: NDArray[np.void]
+    units: tuple[UnitFacts, ...]
+    lost: tuple[str, ...]
+
+    def of(self, kind: ObservationKind) -> NDArray[np.void]:
+        """The rows of one kind."""
+        rows: NDArray[np.void] = self.rows[self.rows["kind"] == kind]
+        return rows
+
+
+def read_log(path: Path) -> Log:
+    """Raises CrashcheckError guard-log, facts-corrupt or facts-version."""
+    try:
+        if path.stat().st_size < HEADER_BYTES:
+            raise _bad(path, "it is too short")
+        with open(path, "rb") as stream:
+            header = np.frombuffer(stream.read(HEADER.itemsize), HEADER)[0]
+            if header["magic"] != MAGIC:
+                raise _bad(path, "it is no log of a guarded program")
+            if header["version"] != VERSION:
+                raise _bad(path, f"it has version {header['version']}; this crashcheck reads version {VERSION}")
+            stream.seek(HEADER_BYTES)
+            raw = stream.read(int(header["rows"]) * ROW.itemsize)
+            if len(raw) < int(header["rows"]) * ROW.itemsize:
+                raise _bad(path, "it is too short")
+            rows = np.frombuffer(raw, ROW)
+            facts = stream.read(min(int(header["facts_used"]), int(header["facts_bytes"])))
+    except OSError as error:
+        raise _bad(path, str(error.strerror)) from error
+    rows = rows[rows["written"] != 0]
+    units = {unit.key: unit for unit in decode(facts, str(path))}
+    lost = tuple(
+        f"{int(header[name])} {what}"
+        for name, what in (
+            ("rows_lost", "observations: the table is full"),
+            ("facts_lost", "units: no room for their facts"),
+            ("unseen", "accesses: no memory to follow them"),
+            ("taken_over", "locks of variables, taken from threads that never gave them back"),
+        )
+        if header[name]
+    )
+    return Log(rows[np.argsort(rows["order"], kind="stable")], tuple(units.values()), lost)
+
+
+def _bad(path: Path, why: str) -> CrashcheckError:
+    return CrashcheckError("guard-log", f"{path} cannot be read: {why}.", "CRASHCHECK_GUARD=log=FILE writes one.")
+
+
+def shared_sites(pairs: Iterable[tuple[int, int]], alone: Iterable[tuple[int, int]]) -> set[int]:
+    """The sites that accessed a variable of several threads (AI §3.2, footnote).
+
+    `pairs`: sites with a remote predecessor or NIL; `alone`: sites with what the same thread did before on a variable
+    that no other thread had accessed so far. If the later one shared that variable, so did the earlier one, which must
+    be guarded too: else what follows both would find another predecessor.
+    """
+    shared = {site for pair in pairs if pair[1] != NIL for site in pair}
+    earlier: dict[int, list[int]] = {}
+    for site, before in alone:
+        earlier.setdefault(site, []).append(before)
+    waiting = list(shared)
+    while waiting:
+        for before in earlier.get(waiting.pop(), ()):
+            if before not in shared:
+                shared.add(before)
+                waiting.append(before)
+    return shared

@@ -1,0 +1,110 @@
+/* Memory that ends: what is there afterwards is another variable. Instrumented code calls these instead of libc's functions;
+ * which they are, models.def lists. */
+#include <malloc.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "guard/base.h"
+
+#define MODEL __attribute__((visibility("default")))
+
+static bool is_guarded(void)
+{
+    return cc_log != NULL;
+}
+
+void cc_guard_forget(const void *address, uint64_t size)
+{
+    if (is_guarded())
+        cc_forget((uintptr_t)address, size);
+}
+
+static void ends(void *block)
+{
+    if (block && is_guarded())
+        cc_forget((uintptr_t)block, malloc_usable_size(block));
+}
+
+/* Of C++'s operators, which a program in C lacks. */
+#define DELETE(name, parameters, arguments)                                                                            \
+    void name parameters __attribute__((weak));                                                                        \
+    MODEL void cc_wrap_##name parameters;                                                                              \
+    void cc_wrap_##name parameters                                                                                     \
+    {                                                                                                                  \
+        ends(block);                                                                                                   \
+        if (name)                                                                                                      \
+            name arguments;                                                                                            \
+        else                                                                                                           \
+            free(block);                                                                                               \
+    }
+DELETE(_ZdlPv, (void *block), (block))
+DELETE(_ZdaPv, (void *block), (block))
+DELETE(_ZdlPvm, (void *block, size_t size), (block, size))
+DELETE(_ZdaPvm, (void *block, size_t size), (block, size))
+DELETE(_ZdlPvSt11align_val_t, (void *block, size_t align), (block, align))
+DELETE(_ZdaPvSt11align_val_t, (void *block, size_t align), (block, align))
+DELETE(_ZdlPvmSt11align_val_t, (void *block, size_t size, size_t align), (block, size, align))
+DELETE(_ZdaPvmSt11align_val_t, (void *block, size_t size, size_t align), (block, size, align))
+
+MODEL void cc_wrap_free(void *block);
+void cc_wrap_free(void *block)
+{
+    ends(block);
+    free(block);
+}
+
+/* A block that stays where it is becomes another variable, too: which it will do is not known before. */
+MODEL void *cc_wrap_realloc(void *block, size_t size);
+void *cc_wrap_realloc(void *block, size_t size)
+{
+    ends(block);
+    return realloc(block, size);
+}
+
+MODEL void *cc_wrap_reallocarray(void *block, size_t count, size_t size);
+void *cc_wrap_reallocarray(void *block, size_t count, size_t size)
+{
+    ends(block);
+    return reallocarray(block, count, size);
+}
+
+MODEL int cc_wrap_munmap(void *address, size_t size);
+int cc_wrap_munmap(void *address, size_t size)
+{
+    cc_guard_forget(address, size);
+    return munmap(address, size);
+}
+
+static void may_replace(const void *address, size_t size, int flags)
+{
+    if (flags & MAP_FIXED)
+        cc_guard_forget(address, size);
+}
+
+MODEL void *cc_wrap_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset);
+void *cc_wrap_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset)
+{
+    may_replace(address, size, flags);
+    return mmap(address, size, protection, flags, file, offset);
+}
+
+MODEL void *cc_wrap_mmap64(void *address, size_t size, int protection, int flags, int file, off_t offset);
+void *cc_wrap_mmap64(void *address, size_t size, int protection, int flags, int file, off_t offset)
+{
+    may_replace(address, size, flags);
+    return mmap(address, size, protection, flags, file, offset);
+}
+
+MODEL void *cc_wrap_mremap(void *address, size_t size, size_t new_size, int flags, ...);
+void *cc_wrap_mremap(void *address, size_t size, size_t new_size, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    void *target = flags & MREMAP_FIXED ? va_arg(rest, void *) : NULL;
+    va_end(rest);
+    cc_guard_forget(address, size);
+    if (target)
+        cc_guard_forget(target, new_size);
+    return mremap(address, size, new_size, flags, target);
+}

@@ -1,0 +1,114 @@
+/* The log: a hash table of observations in a mapped file. Each row is counted in place, so that whatever ends the process,
+ * and whichever processes share the file, what was seen is there. */
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "guard/base.h"
+
+#define ROWS_OF_TRAINING (1u << 18)
+#define FACTS_OF_TRAINING (256ul << 20)
+#define ROWS (1u << 12)
+#define FACTS (4ul << 20)
+#define PROBES 64u
+
+/* The header of facts (facts.py): magic, version, their size without it, and what follows up to `head`. */
+struct facts_head {
+    char magic[8];
+    uint32_t version, packed_bytes;
+    uint64_t raw_bytes, key;
+};
+
+HIDDEN struct cc_guard_header *cc_log;
+
+static struct cc_guard_row *rows(void)
+{
+    return (struct cc_guard_row *)((char *)cc_log + CC_GUARD_HEADER_BYTES);
+}
+
+/* An open file of the log's size with its blocks reserved: a store to a mapped file that finds the disk full kills. What a
+ * training run may need is too much for that. */
+static long open_log(const char *path, uint64_t bytes, bool training)
+{
+    long file = raw4(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (raw_failed(file))
+        return -1;
+    uint64_t magic = 0; /* still 0 if another process has just made the file */
+    long got = raw4(SYS_pread64, file, (long)&magic, sizeof magic, 0);
+    if (got && (got != sizeof magic || (magic && magic != CC_GUARD_MAGIC))) { /* somebody else's stays as it is */
+        raw3(SYS_close, file, 0, 0);
+        return -1;
+    }
+    long sized = training ? raw3(SYS_ftruncate, file, (long)bytes, 0) : raw4(SYS_fallocate, file, 0, 0, (long)bytes);
+    if (!raw_failed(sized))
+        return file;
+    raw3(SYS_close, file, 0, 0);
+    return -1;
+}
+
+bool cc_rows_open(const char *path, bool training)
+{
+    uint32_t count = training ? ROWS_OF_TRAINING : ROWS;
+    uint64_t facts = training ? FACTS_OF_TRAINING : FACTS;
+    uint64_t bytes = CC_GUARD_HEADER_BYTES + count * sizeof(struct cc_guard_row) + facts;
+    long file = path ? open_log(path, bytes, training) : -1;
+    int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    long mapped = raw6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, flags, file, 0);
+    if (file >= 0)
+        raw3(SYS_close, file, 0, 0);
+    if (raw_failed(mapped))
+        return false;
+    cc_log = (struct cc_guard_header *)mapped;
+    cc_log->version = CC_GUARD_VERSION; /* the same for all that log in one way */
+    cc_log->rows = count;
+    cc_log->facts_bytes = facts;
+    __atomic_store_n(&cc_log->magic, CC_GUARD_MAGIC, __ATOMIC_RELEASE);
+    return !path || file >= 0;
+}
+
+static uint64_t mixed(uint64_t site, uint64_t before, uint32_t kind)
+{
+    uint64_t hash = (site ^ kind) * 0x9e3779b97f4a7c15ull;
+    return (hash ^ before ^ hash >> 29) * 0xbf58476d1ce4e5b9ull >> 32;
+}
+
+struct cc_guard_row *cc_row(uint64_t site, uint64_t before, uint32_t kind, uint32_t thread)
+{
+    uint64_t at = mixed(site, before, kind);
+    for (uint32_t probe = 0; probe < PROBES; probe++) {
+        struct cc_guard_row *row = &rows()[(at + probe) & (cc_log->rows - 1)];
+        if (LIKELY(__atomic_load_n(&row->written, __ATOMIC_ACQUIRE))) {
+            if (row->site == site && row->before == before && row->kind == kind)
+                return row;
+            continue;
+        }
+        uint32_t free = 0; /* a row that another thread is writing is passed by: nobody waits here */
+        if (!__atomic_compare_exchange_n(&row->claimed, &free, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            continue;
+        row->site = site;
+        row->before = before;
+        row->kind = kind;
+        row->thread = thread;
+        row->order = __atomic_add_fetch(&cc_log->order, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&row->written, 1, __ATOMIC_RELEASE);
+        return row;
+    }
+    __atomic_fetch_add(&cc_log->rows_lost, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+void cc_rows_meet(struct cc_guard_unit *unit)
+{
+    if (__atomic_exchange_n(&unit->met, 1, __ATOMIC_RELAXED) || !unit->facts)
+        return;
+    const struct facts_head *head = unit->facts;
+    uint64_t bytes = (sizeof *head + head->packed_bytes + 7) & ~7ull;
+    char *facts = (char *)cc_log + CC_GUARD_HEADER_BYTES + cc_log->rows * sizeof(struct cc_guard_row);
+    uint64_t used = __atomic_load_n(&cc_log->facts_used, __ATOMIC_RELAXED);
+    do {
+        if (bytes > cc_log->facts_bytes - used) {
+            __atomic_fetch_add(&cc_log->facts_lost, 1, __ATOMIC_RELAXED);
+            return;
+        }
+    } while (!__atomic_compare_exchange_n(&cc_log->facts_used, &used, used + bytes, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    raw_move(facts + used, head, sizeof *head + head->packed_bytes);
+}

@@ -1,0 +1,191 @@
+/* What is known of each variable, found by its address without a search, and who has it at this moment. */
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "guard/base.h"
+
+/* A chunk holds the words of CHUNK_BYTES of the program's memory. All of this is address space that becomes memory where it is
+ * used: for a word of the program that is accessed, 64 bytes. */
+#define ADDRESS_BITS 47u
+#define CHUNK_BITS 16u
+#define CHUNK_BYTES (1ul << CHUNK_BITS)
+#define CHUNKS (1ul << (ADDRESS_BITS - CHUNK_BITS))
+#define CHUNK_WORDS (CHUNK_BYTES / WORD_BYTES)
+#define GROUP_WORDS 64u /* words that are marked as accessed together: a page of them */
+#define ARENA_BYTES (1ul << 36)
+
+struct chunk {
+    struct word words[CHUNK_WORDS];
+    _Atomic uint64_t accessed[CHUNK_WORDS / GROUP_WORDS / 64]; /* groups */
+};
+
+static struct chunk *_Atomic *chunks; /* by address */
+static char *arena;
+static _Atomic uint64_t arena_used;
+
+HIDDEN __thread struct thread cc_self TLS_MODEL;
+
+static void *reserve(uint64_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    long mapped = raw6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return raw_failed(mapped) ? NULL : (void *)mapped;
+}
+
+bool cc_shadow_open(void)
+{
+    chunks = reserve(CHUNKS * sizeof *chunks);
+    arena = reserve(ARENA_BYTES);
+    return chunks && arena;
+}
+
+/* Zeroed memory that is never given back. */
+static void *allot(uint64_t bytes)
+{
+    if (atomic_load_explicit(&arena_used, memory_order_relaxed) > ARENA_BYTES - bytes)
+        return NULL;
+    uint64_t at = atomic_fetch_add_explicit(&arena_used, bytes, memory_order_relaxed);
+    return at <= ARENA_BYTES - bytes ? arena + at : NULL;
+}
+
+static struct chunk *make_chunk(struct chunk *_Atomic *place)
+{
+    struct chunk *made = allot((sizeof(struct chunk) + 63) & ~63ul), *there = NULL;
+    if (!made)
+        return NULL;
+    /* If another thread was faster, its chunk is the one and this stays unused: nobody waits for anybody. */
+    return atomic_compare_exchange_strong(place, &there, made) ? made : there;
+}
+
+struct word *cc_word(uintptr_t address, bool make)
+{
+    if (UNLIKELY(address >> ADDRESS_BITS))
+        return NULL;
+    struct chunk *_Atomic *place = &chunks[address >> CHUNK_BITS];
+    struct chunk *chunk = atomic_load_explicit(place, memory_order_acquire);
+    if (UNLIKELY(!chunk)) {
+        chunk = make ? make_chunk(place) : NULL;
+        if (!chunk)
+            return NULL;
+    }
+    unsigned number = (address & (CHUNK_BYTES - 1)) / WORD_BYTES;
+    struct word *word = &chunk->words[number];
+    if (UNLIKELY(!word->grain && make))
+        atomic_fetch_or_explicit(&chunk->accessed[number / GROUP_WORDS / 64], 1ull << number / GROUP_WORDS % 64,
+                                 memory_order_relaxed);
+    return word;
+}
+
+/* Splits the records of a word: each of the new ones was accessed as the one that it comes from. */
+static bool refine(struct word *word, unsigned grain)
+{
+    if (grain == 4) {
+        if (word->grain == WORD_BYTES)
+            word->records[1] = word->records[0];
+    } else {
+        struct record *bytes = allot(WORD_BYTES * sizeof *bytes);
+        if (!bytes)
+            return false;
+        for (unsigned byte = 0; word->grain && byte < WORD_BYTES; byte++)
+            bytes[byte] = word->records[byte / word->grain];
+        word->bytes = bytes;
+    }
+    word->grain = grain;
+    return true;
+}
+
+struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count)
+{
+    unsigned grain = size == WORD_BYTES ? WORD_BYTES : (offset | size) % 4 == 0 ? 4 : 1;
+    if (UNLIKELY(word->grain != grain)) {
+        if (!word->grain && grain == WORD_BYTES)
+            word->grain = grain;
+        else if ((!word->grain || word->grain > grain) && !refine(word, grain))
+            return NULL;
+    }
+    *count = size / word->grain;
+    return (word->grain == 1 ? word->bytes : word->records) + offset / word->grain;
+}
+
+/* Who has a word runs straight on to where it gives it up, unless it ends there, as all threads but one do in a forked child,
+ * or a fault or signal jumps out of that: then the word is taken over. */
+#define SPINS 64u
+#define YIELDS 20000u
+#define LOOK_EVERY 16u /* yields, whether the owner is still there */
+
+static bool is_gone(uint32_t tid)
+{
+    return raw3(SYS_tgkill, raw3(SYS_getpid, 0, 0, 0), tid, 0) == -ESRCH;
+}
+
+void cc_take(struct word *word)
+{
+    cc_self.held = word; /* before it is: a signal handler gives it up */
+    for (uint32_t waited = 0;; waited++) {
+        uint32_t owner = 0;
+        if (LIKELY(atomic_compare_exchange_strong_explicit(&word->owner, &owner, cc_self.tid, memory_order_acquire,
+                                                           memory_order_relaxed)) ||
+            owner == cc_self.tid)
+            return;
+        if (waited < SPINS) {
+            __builtin_ia32_pause();
+        } else if ((waited % LOOK_EVERY == 0 && is_gone(owner)) || waited > SPINS + YIELDS) {
+            if (atomic_compare_exchange_strong(&word->owner, &owner, cc_self.tid)) {
+                __atomic_fetch_add(&cc_log->taken_over, 1, __ATOMIC_RELAXED);
+                return;
+            }
+        } else {
+            raw3(SYS_sched_yield, 0, 0, 0);
+        }
+    }
+}
+
+#define FUTEX_WAKE_PRIVATE 129
+
+void cc_give(struct word *word)
+{
+    cc_self.held = NULL;
+    if (UNLIKELY(atomic_load_explicit(&word->owner, memory_order_relaxed) != cc_self.tid))
+        return; /* a handler gave it up, or it was taken over */
+    bool wakes = atomic_load_explicit(&word->waiting, memory_order_relaxed) != 0;
+    if (UNLIKELY(wakes))
+        atomic_fetch_add_explicit(&word->changes, 1, memory_order_relaxed);
+    atomic_store_explicit(&word->owner, 0, memory_order_release);
+    if (UNLIKELY(wakes))
+        raw3(SYS_futex, (long)&word->changes, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+static void forget_in(struct word *word, unsigned offset, unsigned size)
+{
+    if (!word->grain)
+        return;
+    cc_take(word);
+    unsigned count = 0;
+    struct record *records = cc_records(word, offset, size, &count);
+    for (unsigned i = 0; records && i < count; i++)
+        records[i] = (struct record){0};
+    cc_give(word);
+}
+
+/* Groups of words that nobody accessed, and chunks that were never made, cost one look. */
+void cc_forget(uintptr_t address, uint64_t size)
+{
+    const uint64_t group_bytes = GROUP_WORDS * WORD_BYTES;
+    uint64_t end = address + size;
+    if (end < address || end > 1ul << ADDRESS_BITS)
+        return;
+    for (uintptr_t next; address < end; address = next) {
+        struct chunk *chunk = atomic_load_explicit(&chunks[address >> CHUNK_BITS], memory_order_acquire);
+        next = (address | (CHUNK_BYTES - 1)) + 1;
+        if (!chunk)
+            continue;
+        unsigned group = (address & (CHUNK_BYTES - 1)) / group_bytes;
+        next = (address | (group_bytes - 1)) + 1;
+        if (!(atomic_load_explicit(&chunk->accessed[group / 64], memory_order_relaxed) >> group % 64 & 1))
+            continue;
+        next = (address | (WORD_BYTES - 1)) + 1;
+        if (next > end)
+            next = end;
+        forget_in(&chunk->words[(address & (CHUNK_BYTES - 1)) / WORD_BYTES], address % WORD_BYTES, next - address);
+    }
+}

@@ -1,0 +1,130 @@
+"""`crashcheck guard`: builds a program that prevents orders of its threads which no passing run showed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crashcheck.cli.learn import LEARNED
+from crashcheck.cli.options import add_config
+from crashcheck.config import Config, load
+from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+
+if TYPE_CHECKING:
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Guarded
+
+RUNS = 10
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "guard",
+        help="build a program that prevents orders of its threads which no passing run showed",
+        description="Builds the program with what `crashcheck learn` learned inside: a thread waits just before an "
+        "access that follows one of another thread which no passing run showed there. `guard report LOG` lists what a "
+        "program did that ran with CRASHCHECK_GUARD=log=LOG; `guard relax` runs the workload guarded, and learns from "
+        "passing runs what they did nevertheless.",
+    )
+    add_config(parser)
+    parser.add_argument(
+        "action", nargs="?", choices=("build", "report", "relax"), default="build", help="default: build"
+    )
+    parser.add_argument("log", nargs="?", metavar="LOG", help="with report: the log of a guarded program")
+    parser.add_argument("--file", help=f"what was learned (default: {LEARNED} beside the configuration)")
+    parser.add_argument("--runs", type=int, metavar="N", help=f"with relax: how many runs (default: {RUNS})")
+
+
+def main(args: argparse.Namespace) -> int:
+    if (args.log is not None) != (args.action == "report"):
+        raise CrashcheckError("bad-option", "`crashcheck guard report LOG` needs a log, and nothing else takes one.")
+    if args.runs is not None and (args.action != "relax" or args.runs < 1):
+        raise CrashcheckError("bad-option", "--runs is for `crashcheck guard relax`; the least is 1.")
+    config = load(args.config)
+    path = (Path(args.file) if args.file else config.folder / LEARNED).resolve()
+    if args.action == "build":
+        print(build(config, path))
+        return EXIT_CLEAN
+    if args.action == "relax":
+        relax(config, path, args.runs or RUNS)
+        return EXIT_CLEAN
+    guarded = report(Path(args.log), path)
+    for line in report_lines(guarded):
+        print(line)
+    return EXIT_FINDINGS if guarded.stalls else EXIT_CLEAN
+
+
+def build(config: Config, path: Path) -> str:
+    """Run [build] for a guarded program; what is guarded, in words.
+
+    Raises CrashcheckError guard-nothing, and those of building.
+    """
+    from crashcheck.stages.threads import threaded_runs
+
+    learned = _learned(path)
+    with threaded_runs(config, str(path)):
+        pass
+    return (
+        f"guarded: {learned.guarded} accesses to shared memory, by {learned.predecessors} predecessors from "
+        f"{learned.runs} runs; options: CRASHCHECK_GUARD=stall=MICROSECONDS,most=NUMBER,observe,log=FILE"
+    )
+
+
+def report(log: Path, path: Path) -> Guarded:
+    """The log of a guarded program. Raises CrashcheckError guard-log and those of the file at `path`."""
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, read_guarded
+    from crashcheck.analyzer.concurrency.observations import read_log
+
+    return read_guarded(read_log(log), AnticipatingInvariants.load(path), path.parent)
+
+
+def relax(config: Config, path: Path, runs: int) -> None:
+    """Run the guarded workload `runs` times, and learn what passing runs did although it is a violation.
+
+    A run that fails teaches nothing, and is no error: it may be the bug that is guarded against.
+    """
+    from crashcheck.analyzer.concurrency.anticipating import read_guarded
+    from crashcheck.stages.threads import threaded_runs
+
+    learned = relaxed = _learned(path)
+    with threaded_runs(config, str(path)) as run:
+        for number in range(1, runs + 1):
+            log, end = run(number, False)
+            passed = end.exit_code == 0
+            guarded = read_guarded(log, learned, path.parent) if log is not None else None
+            before = relaxed.predecessors
+            if guarded is not None and passed and guarded.harmless.seen:
+                relaxed = relaxed.learn(guarded.harmless)
+            how = "passed" if passed else end.text(config.workload.timeout_s)
+            stalls = len(guarded.stalls) if guarded is not None else 0
+            print(f"run {number}: {how}, {stalls} violations, {relaxed.predecessors - before} learned", flush=True)
+    if relaxed is not learned:
+        relaxed.save(path)
+    print(f"{relaxed.predecessors - learned.predecessors} predecessors learned; `crashcheck guard` builds with them")
+
+
+def _learned(path: Path) -> AnticipatingInvariants:
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+
+    learned = AnticipatingInvariants.load(path)
+    if not learned.guarded:
+        raise CrashcheckError(
+            "guard-nothing",
+            f"{path}: in no run that was learned from did two threads access the same variable.",
+            "Learn from a workload with threads.",
+        )
+    return learned
+
+
+def report_lines(guarded: Guarded) -> Iterator[str]:
+    """The lines that `report` prints."""
+    yield from (f"not learned: {stall}" for stall in guarded.stalls)
+    if not guarded.stalls:
+        yield "no violation"
+    if guarded.untrained:
+        accesses = sum(count for _, count in guarded.untrained)
+        sites = len(guarded.untrained)
+        yield f"not judged: {accesses} accesses at {sites} sites that training never ran, or whose code changed:"
+        yield from (f"  {site}: {count}" for site, count in guarded.untrained)
+    yield from (f"not exact: {what}" for what in guarded.lost)

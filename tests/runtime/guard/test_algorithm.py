@@ -1,0 +1,199 @@
+"""The guard finds the remote predecessors of AI §2.1 byte by byte, and judges by the sets as algorithm 1 does."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, read_log
+from crashcheck.runtime import build
+from support.compilers import c_compiler, sanitizing
+from support.paths import RUNTIME_PROGRAMS
+
+Access = tuple[int, int, int, int]  # thread, site, offset, size in bytes
+WORD = 8
+NIL = 0
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+Run = Callable[[Iterable[str], str], Log]
+
+
+@pytest.fixture(scope="module", params=["plain", "sanitized"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs programs/interleaved.c with lines and options of CRASHCHECK_GUARD, and gives the log."""
+    folder = tmp_path_factory.mktemp("interleaved")
+    flags = SANITIZERS if request.param == "sanitized" else ()
+    compiler = [sanitizing("gcc", *SANITIZERS)[0]] if flags else c_compiler()
+    sources = [*build.guard_sources(), RUNTIME_PROGRAMS / "interleaved.c"]
+    command = [*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", *flags]
+    program = folder / "interleaved"
+    subprocess.run([*command, f"-I{build.INCLUDE}", *map(str, sources), "-o", str(program), "-lpthread"], check=True)
+
+    def once(lines: Iterable[str], options: str = "") -> Log:
+        log = folder / "log"
+        log.unlink(missing_ok=True)
+        environment = {"CRASHCHECK_GUARD": f"{options}log={log}", "ASAN_OPTIONS": "detect_leaks=0"}
+        subprocess.run([program], input="".join(f"{line}\n" for line in lines), text=True, env=environment, check=True)
+        return read_log(log)
+
+    return once
+
+
+def pairs_of(log: Log, kind: ObservationKind) -> list[tuple[int, int]]:
+    """(site, predecessor) in the order in which they were first seen; ids of the unit with key 0, so that nil is 0."""
+    rows = log.of(kind)
+    return list(zip(rows["site"].tolist(), rows["before"].tolist(), strict=True))
+
+
+def lines_of(accesses: Iterable[Access]) -> list[str]:
+    return [" ".join(map(str, access)) for access in accesses]
+
+
+# -- the reference: the paper's definitions, a byte at a time --------------------------------------------------------
+
+
+def remote_predecessor(history: Sequence[tuple[int, int]], thread: int) -> int:
+    """The site of the latest access by another thread; NIL if there is none."""
+    return next((site for other, site in reversed(history) if other != thread), NIL)
+
+
+def observed(accesses: Iterable[Access]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Sites with their remote predecessors; sites after another of the same thread where nobody else had been."""
+    history: dict[int, list[tuple[int, int]]] = {}
+    remote, alone = set(), set()
+    for thread, site, offset, size in accesses:
+        for byte in range(offset, offset + size):
+            known = history.setdefault(byte, [])
+            before = remote_predecessor(known, thread)
+            remote.add((site, before))
+            if known and before == NIL and known[-1][1] != site:
+                alone.add((site, known[-1][1]))
+            known.append((thread, site))
+    return remote, alone
+
+
+def violations(accesses: Iterable[Access], sets: dict[int, set[int]]) -> tuple[Counter[int], set[tuple[int, int]]]:
+    """For each site, how many words of its accesses violate its invariant; and every pair that does."""
+    history: dict[int, list[tuple[int, int]]] = {}
+    words: Counter[int] = Counter()
+    pairs = set()
+    for thread, site, offset, size in accesses:
+        bad = {}
+        for byte in range(offset, offset + size):
+            before = remote_predecessor(history.get(byte, ()), thread)
+            if sets[site] and before not in sets[site]:
+                bad[byte // WORD] = before
+                pairs.add((site, before))
+        words[site] += len(bad)
+        for byte in range(offset, offset + size):
+            history.setdefault(byte, []).append((thread, site))
+    return +words, pairs
+
+
+def interleaving(seed: int) -> list[Access]:
+    """Accesses of two to four threads, most of them to words and their halves, some to bytes and to several words."""
+    chance = random.Random(seed)
+    sizes = chance.choice([(8,), (4, 8), (1, 2, 4, 8), (1, 3, 8, 24)])
+    threads = chance.randint(2, 4)
+    accesses = []
+    for _ in range(chance.randint(1, 30)):
+        size = chance.choice(sizes)
+        offset = chance.randrange(0, 24, chance.choice([1, size]))
+        accesses.append((chance.randint(1, threads), chance.randint(1, 6), offset, size))
+    return accesses
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+X, Y = 0, 8
+
+
+def test_figure_3_an_access_of_the_same_thread_in_between_does_not_count(run: Run) -> None:
+    """Thread 2: s1 writes x, s2 writes y, later s5 reads x. Thread 1: s3 reads x, s4 y, later s6 y, s7 x.
+
+    The paper: rpre(i1) and rpre(i2) are nil, i3: s1, i4: s2, i5: s3, i6: s2 although i4 is nearer, i7: s5.
+    """
+    rows = [(2, 1, X, 8), (2, 2, Y, 8), (1, 3, X, 8), (1, 4, Y, 8), (2, 5, X, 8), (1, 6, Y, 8), (1, 7, X, 8)]
+    log = run(["unit 0", *lines_of(rows)])
+    assert pairs_of(log, ObservationKind.REMOTE) == [(1, NIL), (2, NIL), (3, 1), (4, 2), (5, 3), (6, 2), (7, 5)]
+
+
+def test_figure_4_a_belonging_set_joins_all_executions_of_a_site(run: Run) -> None:
+    rows = [(1, 1, X, 8), (2, 2, X, 8), (1, 3, X, 8), (2, 2, X, 8), (1, 3, X, 8)]
+    log = run(["unit 0", *lines_of(rows)])
+    assert pairs_of(log, ObservationKind.REMOTE) == [(1, NIL), (2, 1), (3, 2), (2, 3)]
+    assert log.of(ObservationKind.REMOTE)["count"].tolist() == [1, 1, 2, 1]
+
+
+def test_variables_that_overlap_share_their_common_bytes(run: Run) -> None:
+    """Thread 1 writes eight bytes; thread 2 reads the first four, then all eight after thread 1 wrote the last four."""
+    rows = [(1, 1, 0, 8), (2, 2, 0, 4), (1, 3, 4, 4), (2, 4, 0, 8)]
+    log = run(["unit 0", *lines_of(rows)])
+    assert sorted(pairs_of(log, ObservationKind.REMOTE)) == [(1, NIL), (2, 1), (3, NIL), (4, 1), (4, 3)]
+
+
+def test_neighbouring_bytes_are_other_variables(run: Run) -> None:
+    log = run(["unit 0", *lines_of([(1, 1, 0, 1), (2, 2, 1, 1), (1, 3, 0, 1)])])
+    assert pairs_of(log, ObservationKind.REMOTE) == [(1, NIL), (2, NIL), (3, NIL)]
+
+
+def test_memory_that_is_freed_is_forgotten_and_its_neighbours_are_not(run: Run) -> None:
+    lines = ["unit 0", "1 1 0 8", "1 1 8 4", "1 1 12 4", "forget 0 12", "2 2 0 8", "2 3 8 4", "2 4 12 4"]
+    assert pairs_of(run(lines), ObservationKind.REMOTE) == [(1, NIL), (2, NIL), (3, NIL), (4, 1)]
+
+
+def test_a_thousand_interleavings_are_observed_as_the_definition_has_it(run: Run) -> None:
+    lines = []
+    for seed in range(1000):
+        lines += [f"unit {seed * 1000}", *lines_of(interleaving(seed))]
+    log = run(lines)
+    found: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for kind in (ObservationKind.REMOTE, ObservationKind.SAME_THREAD):
+        for site, before in pairs_of(log, kind):
+            found.setdefault((site // 1000, kind), set()).add((site % 1000, before % 1000))
+    for seed in range(1000):
+        remote, alone = observed(interleaving(seed))
+        assert found[seed, ObservationKind.REMOTE] == remote, seed
+        assert found.get((seed, ObservationKind.SAME_THREAD), set()) == alone, seed
+
+
+def test_a_thousand_interleavings_are_judged_as_the_definition_has_it(run: Run) -> None:
+    """Half of the sets lack what the interleaving shows; sites 5 and 6 were never trained, and are never judged."""
+    for first in range(0, 1000, 100):  # a log of a guarded program holds some thousand observations
+        lines, expected = [], {}
+        for seed in range(first, first + 100):
+            accesses, chance = interleaving(seed), random.Random(-seed)
+            remote, _ = observed(accesses)
+            base = (seed + 1) * 1000
+            sets = {site: {before for at, before in remote if at == site} for site in range(1, 7)}
+            sets = {site: {before for before in known if chance.random() < 0.7} for site, known in sets.items()}
+            sets[5] = sets[6] = set()
+            lines.append(f"unit {base}")
+            for site, known in sets.items():
+                ids = [before and base + before for before in sorted(known)]
+                lines.append(" ".join(map(str, ["site", site, base + site, *ids])))
+            lines += lines_of(accesses)
+            expected[seed + 1] = violations(accesses, sets)
+        log = run(lines, "stall=0,most=0,")
+        assert log.lost == ()
+        rows = log.of(ObservationKind.VIOLATION)
+        for seed, (words, pairs) in expected.items():
+            own = rows[rows["site"] // 1000 == seed]
+            counted: Counter[int] = Counter()
+            for row in own:
+                counted[int(row["site"]) % 1000] += int(row["count"])
+            assert counted == words, seed
+            assert {(int(row["site"]) % 1000, int(row["before"]) % 1000) for row in own} <= pairs, seed
+        assert np.array_equal(rows["unresolved"], rows["count"])
+
+
+def test_an_access_after_code_that_changed_is_not_judged(run: Run) -> None:
+    changed = 1 << 63 | 2
+    lines = ["unit 9", f"site 2 {changed}", "site 3 3 0 1", "1 2 0 8", "2 3 0 8"]
+    log = run(lines, "most=0,")
+    assert pairs_of(log, ObservationKind.VIOLATION) == []
+    assert pairs_of(log, ObservationKind.UNTRAINED) == [(changed, 0)]

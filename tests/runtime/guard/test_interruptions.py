@@ -1,0 +1,47 @@
+"""Nothing that happens to a thread in the midst of an access lets another one wait for ever."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
+from crashcheck.runtime import build
+from support.compilers import c_compiler
+from support.paths import RUNTIME_PROGRAMS
+
+KEY = 10  # of the program's unit: its site 1 is 11
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("interrupted") / "program"
+    sources = [*build.guard_sources(), RUNTIME_PROGRAMS / "guard_interrupted.c"]
+    command = [*c_compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*command, f"-I{build.INCLUDE}", *map(str, sources), "-o", target, "-lpthread"], check=True)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("how", "pairs", "taken_over"),
+    [
+        ("handler", [(1, None), (2, None), (3, None), (4, 3)], 0),
+        ("jump", [(1, None), (2, None), (3, None), (4, 3)], 0),
+        ("end", [(1, None), (4, 1)], 1),
+        ("fork", [(1, None), (4, None), (5, None)], 1),
+    ],
+)
+def test_whoever_comes_next_gets_the_variable(
+    program: Path, tmp_path: Path, how: str, pairs: list[tuple[int, int | None]], taken_over: int
+) -> None:
+    log_file = tmp_path / "log"
+    subprocess.run([program, how], env={"CRASHCHECK_GUARD": f"log={log_file}"}, check=True, timeout=60)
+    log = read_log(log_file)
+    rows = log.of(ObservationKind.REMOTE)
+    found = {(int(row["site"]) - KEY, int(row["before"]) - KEY if row["before"] else None) for row in rows}
+    assert found == set(pairs)
+    assert log.lost == (
+        (f"{taken_over} locks of variables, taken from threads that never gave them back",) * taken_over
+    )
