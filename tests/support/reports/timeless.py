@@ -12,7 +12,9 @@ def timeless_report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
     def timeless(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: timeless(each) for key, each in value.items() if key not in ("seconds", "first_state_s", "phases")}
+            return {
+                key: timeless(each) for key, each in value.items() if key not in ("seconds", "first_state_s", "phases")
+            }
         return [timeless(each) for each in value] if isinstance(value, list) else value
 
     assert done.returncode in (0, 1), done.stderr
