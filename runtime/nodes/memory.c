@@ -1,25 +1,16 @@
 /* The memory of the processes. */
 #include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
 
 #include "nodes/control.h"
+#include "tracee_memory.h"
 
-#define PAGE 4096u
 #define RED_ZONE 128u
 #define PARTS_MOST 1024u
 
 size_t memory_read(const struct thread *thread, uint64_t address, void *to, size_t size)
 {
-    size_t done = 0;
-    while (done < size) {
-        struct iovec here = {(char *)to + done, size - done}, there = {(void *)(uintptr_t)(address + done), size - done};
-        ssize_t got = process_vm_readv(thread->tid, &here, 1, &there, 1, 0);
-        if (got <= 0)
-            break;
-        done += (size_t)got;
-    }
-    return done;
+    return tracee_read(thread->tid, address, to, size);
 }
 
 bool memory_write(const struct thread *thread, uint64_t address, const void *from, size_t size)
@@ -30,19 +21,7 @@ bool memory_write(const struct thread *thread, uint64_t address, const void *fro
 
 bool memory_text(const struct thread *thread, uint64_t address, char *to, size_t room)
 {
-    size_t done = 0;
-    while (done < room) {
-        size_t part = PAGE - (address + done) % PAGE;
-        if (part > room - done)
-            part = room - done;
-        size_t got = memory_read(thread, address + done, to + done, part);
-        if (memchr(to + done, '\0', got))
-            return true;
-        if (got < part)
-            return false;
-        done += got;
-    }
-    return false;
+    return tracee_text(thread->tid, address, to, room);
 }
 
 uint64_t memory_scratch(const struct thread *thread, size_t size)
