@@ -10,48 +10,16 @@ import pytest
 from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
 from support import compilers
 from support.command_line import run_crashcheck
+from support.thread_project import ThreadProject, handover
 
-PROGRAM = """
-#include <pthread.h>
-#include <string.h>
-static int ready, seen;
-static void set(int value) { ready = value; }
-static int get(void) { return ready; }
-static void *reader(void *unused) {
-    seen += get();
-    return unused;
-}
-int main(int argc, char **argv) {
-    pthread_t thread;
-    int late = argc > 1 && strcmp(argv[1], "late") == 0;
-    if (!late)
-        set(1);
-    pthread_create(&thread, NULL, reader, NULL);
-    pthread_join(thread, NULL);
-    if (late)
-        set(1);
-    return seen > 1;
-}
-"""
+PROGRAM = handover("    return seen > 1;\n")
 AT_ONCE = "stall=0,most=0"  # a violation is logged, and the thread continues
 
 
-class Project:
+class Project(ThreadProject):
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder, self.environment = folder, environment
-        self.source(PROGRAM)
-        self.workload("./program")
-
-    def source(self, text: str) -> None:
-        (self.folder / "program.c").write_text(text, encoding="utf-8")
-
-    def workload(self, command: str) -> None:
-        (self.folder / "crashcheck.toml").write_text(
-            '[build]\ncommand = "crashcheck-cc $FLAGS -O0 -g -pthread -o program program.c"\n'
-            f'[workload]\ncommand = "{command}"\nenv = {{CRASHCHECK_GUARD = "{AT_ONCE}"}}\n'
-            '[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n',
-            encoding="utf-8",
-        )
+        settings = f'env = {{CRASHCHECK_GUARD = "{AT_ONCE}"}}\n'
+        super().__init__(folder, environment, PROGRAM, flags="$FLAGS", settings=settings)
 
     def run(self, *words: str, status: int = 0) -> str:
         done = run_crashcheck(*words, cwd=self.folder, env=self.environment)

@@ -10,51 +10,17 @@ import pytest
 
 from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
 from support.command_line import run_crashcheck
+from support.thread_project import ThreadProject, handover
 
-PROGRAM = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-static int ready, seen;
-static void set(int value) { ready = value; }
-static int get(void) { return ready; }
-static void *reader(void *unused) {
-    seen += get();
-    return unused;
-}
-int main(int argc, char **argv) {
-    pthread_t thread;
-    int late = argc > 1 && strcmp(argv[1], "late") == 0;
-    if (!late)
-        set(1);
-    pthread_create(&thread, NULL, reader, NULL);
-    pthread_join(thread, NULL);
-    if (late)
-        set(1);
-    if (argc > 2)
-        return atoi(argv[2]);
-    return seen == 1 ? 0 : 1;
-}
-"""
+PROGRAM = handover(
+    "    if (argc > 2)\n        return atoi(argv[2]);\n    return seen == 1 ? 0 : 1;\n", headers="#include <stdlib.h>\n"
+)
 
 
-class Project:
+class Project(ThreadProject):
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder
-        self.environment = environment
+        super().__init__(folder, environment, PROGRAM)
         self.learned = folder / "crashcheck.learned.json"
-        self.source(PROGRAM)
-        self.workload("./program")
-
-    def source(self, text: str) -> None:
-        (self.folder / "program.c").write_text(text, encoding="utf-8")
-
-    def workload(self, command: str) -> None:
-        (self.folder / "crashcheck.toml").write_text(
-            '[build]\ncommand = "crashcheck-cc -O0 -g -pthread -o program program.c"\n'
-            f'[workload]\ncommand = "{command}"\n[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n',
-            encoding="utf-8",
-        )
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return run_crashcheck("learn", *words, cwd=self.folder, env=self.environment)
