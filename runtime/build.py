@@ -64,8 +64,6 @@ class RuntimeLibrary:
     include: Path
     link: Path
     syscalls: Path  # a program that records the system calls of others
-    nodes: Path  # a program that answers the system calls of others
-    attached: Path  # a library for it, which records what these do to files
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,14 @@ class GuardLibrary:
     shared: Path
     archive: Path
     include: Path
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrograms:
+    """Where what runs nodes is. `controller` answers their system calls; `attached`: a library that records these."""
+
+    controller: Path
+    attached: Path
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -133,8 +139,6 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "include",
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
-        home / "nodes",
-        home / "attached.so",
     )
 
 
@@ -150,8 +154,16 @@ def build_guard(compiler: Sequence[str] | None = None) -> GuardLibrary:
     return GuardLibrary(home / "libcrashcheckguard.so", home / "libcrashcheckguard.a", home / "include")
 
 
+def build_nodes(compiler: Sequence[str] | None = None) -> NodePrograms:
+    """Compile what runs nodes unless the cache has it, and return where it is; as `build_runtime`."""
+    command = tuple(compiler) if compiler else find_compiler()
+    key = _key(command, [*nodes_sources(), *attached_sources()])
+    home = _made(cache_folder() / f"nodes-{key}", partial(_compile_nodes, command))
+    return NodePrograms(home / "controller", home / "attached.so")
+
+
 def _home(command: Sequence[str], sources: Sequence[Path]) -> Path:
-    return cache_folder() / f"runtime-{_key(command, sources)}"
+    return cache_folder() / f"runtime-{_key(command, [*sources, *syscalls_sources()])}"
 
 
 def _made(home: Path, compile_in: Callable[[Path], None]) -> Path:
@@ -179,14 +191,7 @@ def _fill(home: Path, compile_in: Callable[[Path], None]) -> None:
 def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
-    for source in [
-        recipe,
-        *sources,
-        *syscalls_sources(),
-        *nodes_sources(),
-        *attached_sources()[-1:],
-        *sorted(INCLUDE.rglob("*.h")),
-    ]:
+    for source in [recipe, *sources, *sorted(INCLUDE.rglob("*.h"))]:
         digest.update(str(source.relative_to(_HOME)).encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("\0".join((*command, *FLAGS, *LINK_FLAGS, *GUARD_LINK_FLAGS)).encode())
     digest.update(_run([*command, "--version"]).encode())
@@ -221,16 +226,19 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         unwinder = ["-l:libgcc_s.so.1"] if "ziglang" in command else []
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
-    for program, parts, flags in (
-        ("syscalls", syscalls_sources(), ()),
-        ("nodes", nodes_sources(), ()),
-        ("attached.so", attached_sources(), ("-fPIC", "-fvisibility=hidden", "-shared")),
-    ):
-        made = ["-o", str(work / program), *map(str, parts), "-ldl"]
-        _run([*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", *made])
+    _compile_program(command, work / "syscalls", syscalls_sources())
     _copy_headers(work)
     for target in {names, *shared, *plain}:
         target.unlink()
+
+
+def _compile_program(command: Sequence[str], target: Path, sources: Sequence[Path], *flags: str) -> None:
+    _run([*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", "-o", str(target), *map(str, sources), "-ldl"])
+
+
+def _compile_nodes(command: Sequence[str], work: Path) -> None:
+    _compile_program(command, work / "controller", nodes_sources())
+    _compile_program(command, work / "attached.so", attached_sources(), "-fPIC", "-fvisibility=hidden", "-shared")
 
 
 def _copy_headers(work: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
 from crashcheck.runtime.nodes.machines import Machine, NodeCommand, NodeRecording
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
@@ -41,6 +41,7 @@ class NodeWorld(World):
     periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
 
     records: traces of what nodes do to their folders are made (see `recording`).
+    programs: of `build_nodes`, for those who make many worlds.
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
@@ -52,6 +53,7 @@ class NodeWorld(World):
         clock_error_ns: int | None = None,
         ticks_ns: int = _TICKS_NS,
         records: bool = False,
+        programs: NodePrograms | None = None,
     ) -> None:
         self._machine = folder / "machine"
         self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
@@ -66,11 +68,11 @@ class NodeWorld(World):
         self._log: list[dict[str, object]] = []
         self.uncontrolled: dict[int, list[str]] = {}
         self.calls = 0
-        library = build_runtime()
+        programs = programs or build_nodes()
         ours, theirs = socket.socketpair()
         with theirs:
             self._controller = subprocess.Popen(
-                [library.nodes, str(theirs.fileno()), str(self._machine), str(library.attached)],
+                [programs.controller, str(theirs.fileno()), str(self._machine), str(programs.attached)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.config.nodes import NodeConfig, NodesConfig
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import World
 from crashcheck.runtime.nodes.machines import NodeCommand
 from crashcheck.runtime.nodes.network import address_of
@@ -47,6 +48,7 @@ class NodeSetup:
     folder: Path
     most: int
     _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    _programs: NodePrograms = field(default_factory=build_nodes)
 
     def __post_init__(self) -> None:
         for number in range(self.most):
@@ -59,7 +61,8 @@ class NodeSetup:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         commands = [self._command(at, each, folder / f"n{at}") for at, (_, each) in enumerate(self.nodes.each())]
-        return PlacedWorld(commands, folder, self.nodes.clock_error_ns, partial(self._free.put, number))
+        free = partial(self._free.put, number)
+        return PlacedWorld(commands, folder, self.nodes.clock_error_ns, free, self._programs)
 
     def _command(self, number: int, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
@@ -118,12 +121,17 @@ class PlacedWorld(NodeWorld):
     """A world whose place is free again once it is closed."""
 
     def __init__(
-        self, commands: Sequence[NodeCommand], folder: Path, error_ns: int | None, free: partial[None]
+        self,
+        commands: Sequence[NodeCommand],
+        folder: Path,
+        error_ns: int | None,
+        free: partial[None],
+        programs: NodePrograms,
     ) -> None:
         self._place = folder
         self._set_free = free
         self._closed = False
-        super().__init__(commands, folder, error_ns)
+        super().__init__(commands, folder, error_ns, programs=programs)
 
     @property
     def place(self) -> Path:
