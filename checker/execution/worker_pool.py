@@ -116,6 +116,8 @@ class WorkerPool:
         self._tickets: dict[int, Ticket] = {}  # submitted, and not yet asked for
         self._queue: deque[int] = deque()  # tickets that wait for a free worker
         self._urgent: deque[int] = deque()  # those that go first
+        self._likely: deque[int] = deque()  # those that go next, where a worker has room
+        self._dropped: set[int] = set()  # under way, and nobody will ask for them
         self._returned: deque[int] = deque()  # those that went elsewhere, and must be executed here after all
         self._arrived: deque[Run] = deque()  # on crash states, ended since `arrivals` was last asked
         self._next = 0  # the next ticket
@@ -191,17 +193,26 @@ class WorkerPool:
         stages: tuple[bytes, ...] = (),
         *,
         urgent: bool = False,
+        likely: bool = False,
         timeout_s: float | None = None,
         doubted: str = "",
         forks: bool = False,
     ) -> int:
         """Queue the check of a crash state; `urgent`: before anything that waits, and here. How it ended: `ended`.
 
-        `stages`: the files of operations for {ops}; `timeout_s`: instead of the limits' value; `doubted`: as Run has
-        it; `forks`: from a process that waits in crashcheck_ready(), if there is one.
+        `likely`: after these, and it may be dropped; `stages`: the files of operations for {ops}; `timeout_s`: instead
+        of the limits' value; `doubted`: as Run has it; `forks`: from a process that waits in crashcheck_ready(), if
+        there is one.
         """
         return self._submit(
-            state.point, state, stages, urgent=urgent, timeout_s=timeout_s, doubted=doubted, forks=forks
+            state.point,
+            state,
+            stages,
+            urgent=urgent,
+            likely=likely,
+            timeout_s=timeout_s,
+            doubted=doubted,
+            forks=forks,
         )
 
     def submit_uncrashed(
@@ -243,10 +254,7 @@ class WorkerPool:
 
         CrashcheckError if a worker dies or an image cannot be written.
         """
-        for waiting in (self._queue, self._returned):
-            if ticket in waiting:
-                waiting.remove(ticket)
-                self._urgent.append(ticket)
+        self._hurry(ticket, self._queue, self._returned)
         while (run := self.poll(ticket)) is None:
             pass
         return run
@@ -256,6 +264,7 @@ class WorkerPool:
 
         CrashcheckError as `ended`.
         """
+        self._hurry(ticket, self._likely)
         self._dispatch(None if self._tickets[ticket].run is not None else ticket)
         if self._tickets[ticket].run is None:
             self._collect(timeout_s)
@@ -263,6 +272,16 @@ class WorkerPool:
         if self._tickets[ticket].run is None:
             return None
         return self._tickets.pop(ticket).run
+
+    def drop(self, ticket: int) -> None:
+        """Nobody will ask for a likely run; it is not begun if it was not."""
+        waits = ticket in self._likely
+        if waits:
+            self._likely.remove(ticket)
+        if waits or self._tickets[ticket].run is not None:
+            del self._tickets[ticket]
+        else:
+            self._dropped.add(ticket)
 
     def arrivals(self) -> Iterator[Run]:
         """The runs on crash states and uncrashed images that have ended since this was last asked, each once."""
@@ -285,6 +304,13 @@ class WorkerPool:
 
     # -- between us and the workers
 
+    def _hurry(self, ticket: int, *waiting: deque[int]) -> None:
+        """Let a run go first if it waits in one of the queues."""
+        for queue in waiting:
+            if ticket in queue:
+                queue.remove(ticket)
+                self._urgent.append(ticket)
+
     def _submit(
         self,
         point: int,
@@ -292,6 +318,7 @@ class WorkerPool:
         stages: tuple[bytes, ...],
         *,
         urgent: bool = False,
+        likely: bool = False,
         bare: bool = False,
         kept_bytes: int | None = None,
         timeout_s: float | None = None,
@@ -305,7 +332,7 @@ class WorkerPool:
             doubted=doubted,
             forks=forks,
         )
-        (self._urgent if urgent else self._queue).append(number)
+        (self._urgent if urgent else self._likely if likely else self._queue).append(number)
         self._dispatch()
         return number
 
@@ -317,6 +344,8 @@ class WorkerPool:
             anywhere = ticket.bare or ticket.explored is not None
             worker = min(self._workers, key=lambda worker: len(worker.busy)) if anywhere else self._workers[0]
             self._send(worker, number)
+        while self._likely and (free := [worker for worker in self._workers if len(worker.busy) < AHEAD]):
+            self._send(min(free, key=lambda worker: len(worker.busy)), self._likely.popleft())
         if self._elsewhere is not None and self._elsewhere.works:
             self._elsewhere.take(self._queue, self._task_elsewhere, wanted)
             here = self._returned
@@ -363,6 +392,10 @@ class WorkerPool:
             worker.busy.remove(number)
             ticket = self._tickets[number]
             ticket.run = Run(ticket.point, ended, worker.names, doubted=ticket.doubted)
+            if number in self._dropped:
+                self._dropped.remove(number)
+                del self._tickets[number]
+                continue
             if not ticket.bare and ticket.explored is None:
                 self._arrived.append(ticket.run)
         if self._elsewhere is not None:

@@ -16,7 +16,7 @@ issued before event t has persisted: what `kill -9` at that moment leaves, nothi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -39,6 +39,8 @@ _DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
 _ELSEWHERE = 8  # other operations that may show an earlier beginning
 _KILLS = 32  # moments tried, spread over an operation, for one at which `kill -9` shows a reordering's harm as well
 _STEPS = 4  # updates that it may be earlier
+_NEAR = 8  # moments: a stretch that is shorter is gone through
+_EXPECTED = 3  # moments of a stretch that are run before the next has passed or failed
 CUT_SHORT = "not minimised to the end: the budget was spent"
 GIVEN_UP = (
     f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and earlier moments were not tried: "
@@ -79,9 +81,11 @@ class Cause:
 class Classifier:
     """Finds the cause of a failing state, with runs of the check as evidence."""
 
-    def __init__(self, subject: Subject, verdicts: VerdictCache) -> None:
+    def __init__(self, subject: Subject, verdicts: VerdictCache, known: Callable[[], Iterable[Cause]] = tuple) -> None:
+        """`known`: the causes found so far."""
         self._subject = subject
         self._verdicts = verdicts
+        self._known = known
 
     @cached_property
     def _moments(self) -> list[int]:
@@ -105,7 +109,7 @@ class Classifier:
             whole = self._with_whole_stores(smallest)
             if whole != smallest:
                 smallest = self._smallest(whole)
-            return self._with_kill(self._classify(smallest))
+            return self._classify(smallest)
         except (OutOfRuns, OutOfTime):
             return self.guess(smallest, verdict if smallest == state else self._prober_verdict(smallest, verdict))
 
@@ -115,6 +119,12 @@ class Classifier:
         One run of the code may survive by chance what another does not: where the same updates follow each other in
         another operation, and Y is the first update in the failing stretch there, that stretch describes it better.
         """
+        try:
+            cause = self._begins_as_known(event)
+            if cause is not None:
+                return cause
+        except (OutOfRuns, OutOfTime):
+            pass
         cause = self._begins(event)
         try:
             for _ in range(_STEPS):
@@ -142,10 +152,12 @@ class Classifier:
         points = np.searchsorted(subject.space.points.event, events[equal], side="left")
         operations, firsts = np.unique(subject.space.points.acked[points], return_index=True)
         others = equal[firsts[operations != subject.space.points.acked[subject.point_at(cause.moment)]]]
-        for place in _spread(others, _ELSEWHERE):
-            event = int(events[place])
+        tried: list[int] = events[_spread(others, _ELSEWHERE)].tolist()
+        for number, event in enumerate(tried, 1):
+            self._verdicts.expect(map(subject.prefix, tried[number:]))
             if self._verdicts.verdict(subject.prefix(event)).passed:
                 continue
+            place = int(events.searchsorted(event))
             since = bisect_left(self._moments, int(events[place - 2]))  # just before what precedes Y
             moment, passing = self.first_of_stretch(event, bisect_left(self._moments, event) - since)
             begun = passing is not None and int(subject.trace.events["kind"][passing]) in UPDATES
@@ -158,6 +170,44 @@ class Classifier:
         """The events of updates, and of each a number for its site and stack: asked for each failing stretch."""
         events = unique(self._subject.graph.event)
         return events, self._subject.trace.calls(events)
+
+    def _begins_as_known(self, event: int) -> Cause | None:
+        """The cause of the failing stretch that ends with `event`, if it begins as that of a known cause does.
+
+        That is: after the same two updates, by their sites and stacks, the nearest of the moments that
+        `first_of_stretch` may try; the moment between them fails, the one before it passes, and of those since then
+        every one fails that is tried, at distances that double.
+        """
+        subject, moments = self._subject, self._moments
+        at = bisect_left(moments, event)
+        nearest = max((self._like_in(known, at) for known in self._known()), default=0)
+        if nearest < 1 or at - nearest < _NEAR or self._passes(nearest) or not self._passes(nearest - 1):
+            return None
+        back = 1
+        while at - back > nearest:
+            if self._passes(at - back):
+                return None
+            back *= 2
+        state, moment = subject.prefix(moments[nearest]), moments[nearest]
+        verdict = self._verdicts.verdict(state)
+        kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
+        return Cause(
+            *(kind, state, verdict, subject.update_from(moment), subject.update_before(moment), True), moment=moment
+        )
+
+    def _like_in(self, known: Cause, at: int) -> int:
+        """The last moment before another that follows an update as the stretch of a known cause does; 0: none."""
+        if not known.prefix or known.moment is None or known.kept is None or known.given_up or not known.complete:
+            return 0
+        events, calls = self._issued
+        place = int(events.searchsorted(known.moment))
+        low, high = events.searchsorted([self._moments[max(0, at - _WALK_BACK)], self._moments[at]]).tolist()
+        low = max(low, 1)
+        if not 0 < place < len(events) or low >= high:
+            return 0
+        same = (calls[low - 1 : high - 1] == calls[place - 1]) & (calls[low:high] == calls[place])
+        found = np.flatnonzero(same)
+        return bisect_right(self._moments, int(events[low - 1 + int(found[-1])])) if len(found) else 0
 
     def _begins(self, event: int) -> Cause:
         subject = self._subject
@@ -189,7 +239,7 @@ class Classifier:
 
     def _fewest_lost(self, state: CrashState) -> CrashState:
         fails, together = self._like(state)
-        return minimise.fewest_lost(self._subject.space, state, fails, together)
+        return minimise.fewest_lost(self._subject.space, state, fails, together, self._verdicts.expect)
 
     def _like(self, state: CrashState) -> tuple[Callable[[CrashState], bool], Callable[[Pieces], Pieces]]:
         """What fails by its losses, for minimising a state: if that tears no misaligned store, nothing that tears one
@@ -233,6 +283,7 @@ class Classifier:
 
         def fails(point: int) -> bool:
             candidate = at(point)
+            self._verdicts.expect([space.full(point)])
             return not self._verdicts.verdict(candidate).passed and self._by_its_losses(point)(candidate)
 
         return at(minimise.earliest(min(low, state.point), state.point, fails))
@@ -256,7 +307,7 @@ class Classifier:
             known = subject.last_of(durable) if durable else subject.update_before(now)
             return Cause(FindingKind.ORDERING, state, verdict, first, known)
         later = subject.issued_from(event, space.persisted(state))
-        _, needed = minimise.fewest_persisted(space, state, later, fails, together)
+        _, needed = minimise.fewest_persisted(space, state, later, fails, together, self._verdicts.expect)
         kept = subject.last_of(needed)
         former = None
         if subject.event_of(kept) != event:
@@ -267,7 +318,7 @@ class Classifier:
         kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
         return Cause(kind, state, verdict, first, kept, torn=True, former=former)
 
-    def _with_kill(self, cause: Cause) -> Cause:
+    def with_kill(self, cause: Cause) -> Cause:
         """The cause, with a moment of the same operation, from X on, at which the program fails so with nothing
         reordered: what persists X in time leaves that. Of more than _KILLS moments not all are tried."""
         if cause.prefix or cause.torn or cause.lost is None:
@@ -278,7 +329,9 @@ class Classifier:
         low = bisect_right(self._moments, max(subject.event_of(cause.lost), begun))
         high = bisect_right(self._moments, int(points.event[crash]))
         try:
-            for at in _spread(np.arange(low, high, dtype=np.int64), _KILLS):
+            tried = _spread(np.arange(low, high, dtype=np.int64), _KILLS)
+            for number, at in enumerate(tried, 1):
+                self._expect_moments(tried[number:])
                 verdict = self._verdicts.verdict(subject.prefix(self._moments[at]))
                 if not verdict.passed and verdict.fails_as(cause.verdict):
                     return replace(cause, killed=self._moments[at])
@@ -361,6 +414,7 @@ class Classifier:
             if at == 0:
                 return self._moments[0], None
             before = max(0, at - step)
+            self._expect_moments(range(before - 1, before - 1 - _EXPECTED, -1))
             verdict = self._verdicts.verdict(self._subject.prefix(self._moments[before]))
             if verdict.passed:
                 at = minimise.earliest(before + 1, at, lambda index: not self._passes(index))
@@ -368,6 +422,9 @@ class Classifier:
             step = 2 * step if verdict.outcome is Outcome.TIMEOUT else 1
             at = before
         return self._moments[at], None
+
+    def _expect_moments(self, indices: Iterable[int]) -> None:
+        self._verdicts.expect(self._subject.prefix(self._moments[index]) for index in indices if index >= 0)
 
     def _passes(self, index: int) -> bool:
         """Whether the program may be killed at the moment with this index."""

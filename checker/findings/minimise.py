@@ -19,7 +19,9 @@ Invariants that the code below keeps:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 
 Pieces = tuple[int, ...]
 Candidate = tuple["CrashState", Pieces]  # a state, and what of the reduced set remains in it
+Expect = Callable[[Iterable["CrashState"]], None]  # of the states that are asked about next if this one passes
+_EXPECTED = 2
+
+
+def nobody(states: Iterable[CrashState]) -> None:
+    """Whom it does not help to know which states are asked about next."""
 
 
 def alone(pieces: Pieces) -> Pieces:
@@ -39,6 +47,7 @@ def fewest_lost(
     state: CrashState,
     fails: Callable[[CrashState], bool],
     together: Callable[[Pieces], Pieces] = alone,
+    expect: Expect = nobody,
 ) -> CrashState:
     """A failing state at the same point that loses a 1-minimal subset of what `state` loses, all else persisted.
 
@@ -56,7 +65,7 @@ def fewest_lost(
     def without(lost: Pieces, given_back: Pieces) -> Candidate:
         return of(space.keep_too(space.without(point, lost), _wholes(space, together(given_back))))
 
-    lost = _reduce(tuple(space.lost(state)), only, without, fails)
+    lost = _reduce(tuple(space.lost(state)), only, without, fails, expect)
     return space.drop(point, lost)
 
 
@@ -66,6 +75,7 @@ def fewest_persisted(
     among: Iterable[int],
     fails: Callable[[CrashState], bool],
     together: Callable[[Pieces], Pieces] = alone,
+    expect: Expect = nobody,
 ) -> tuple[CrashState, Pieces]:
     """A failing state that persists a 1-minimal subset of `among`, with the rest of `state` as it is.
 
@@ -90,7 +100,7 @@ def fewest_persisted(
     bare = only(())
     if fails(bare[0]):
         return bare
-    kept = _reduce(tuple(sorted(candidates)), only, without, fails)
+    kept = _reduce(tuple(sorted(candidates)), only, without, fails, expect)
     return only(kept)
 
 
@@ -104,14 +114,15 @@ def _reduce(
     only: Callable[[Pieces], Candidate],
     without: Callable[[Pieces, Pieces], Candidate],
     fails: Callable[[CrashState], bool],
+    expect: Expect,
 ) -> Pieces:
     """ddmin with closures: `only(chunk)` reduces to a chunk, `without(items, chunk)` takes a chunk away."""
     size = max(1, len(items) // 2)
     while len(items) > 1:
         chunks = [items[at : at + size] for at in range(0, len(items), size)]
-        smaller = _first_failing(items, (only(chunk) for chunk in chunks), fails)
+        smaller = _first_failing(items, (only(chunk) for chunk in chunks), fails, expect)
         if smaller is None:
-            smaller = _first_failing(items, (without(items, chunk) for chunk in chunks), fails)
+            smaller = _first_failing(items, (without(items, chunk) for chunk in chunks), fails, expect)
         if smaller is not None:
             items = smaller
             size = max(1, min(size, len(items) // 2))
@@ -123,11 +134,16 @@ def _reduce(
 
 
 def _first_failing(
-    items: Pieces, candidates: Iterable[Candidate], fails: Callable[[CrashState], bool]
+    items: Pieces, candidates: Iterable[Candidate], fails: Callable[[CrashState], bool], expect: Expect
 ) -> Pieces | None:
-    for state, remaining in candidates:
-        if 0 < len(remaining) < len(items) and fails(state):
+    smaller = (one for one in candidates if 0 < len(one[1]) < len(items))
+    coming = deque(islice(smaller, 1 + _EXPECTED))
+    while coming:
+        state, remaining = coming.popleft()
+        expect([each for each, _ in coming])
+        if fails(state):
             return remaining
+        coming.extend(islice(smaller, 1))
     return None
 
 

@@ -128,6 +128,19 @@ class Executor(VerdictSource):
         """As `run`, but only queue the state, before anything that waits; `now` gives its verdict."""
         return self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True)
 
+    def submit_likely(self, state: CrashState, *, most_s: float | None = None) -> int:
+        """As `submit_now`, for a state that will probably be asked for: `now` or `drop` it."""
+        return self._submit(state, self._at_most(most_s, self._short_s), likely=True)
+
+    def drop(self, ticket: int) -> None:
+        """The verdict of a likely state is not needed."""
+        self.workers.drop(ticket)
+
+    @property
+    def begins_likely(self) -> bool:
+        """Whether states that are likely to be asked for are worth being begun: there is a worker for them."""
+        return self.workers.jobs > 1
+
     def now(self, ticket: int) -> Verdict:
         """Wait for a verdict, however long it takes."""
         verdict = self.result(ticket)
@@ -192,9 +205,17 @@ class Executor(VerdictSource):
         """Whether a failing state is being diagnosed."""
         return self.workers.is_aside
 
-    def _submit(self, state: CrashState, timeout_s: float | None, *, urgent: bool = False, forks: bool = False) -> int:
+    def _submit(
+        self,
+        state: CrashState,
+        timeout_s: float | None,
+        *,
+        urgent: bool = False,
+        likely: bool = False,
+        forks: bool = False,
+    ) -> int:
         stages = self.oracle.stages(state.point)
-        return self.workers.submit(state, stages, urgent=urgent, timeout_s=timeout_s, forks=forks)
+        return self.workers.submit(state, stages, urgent=urgent, likely=likely, timeout_s=timeout_s, forks=forks)
 
     def _judged(self, run: Run) -> JudgedRun:
         return JudgedRun(self.oracle.judge(run.ended, run.names, run.point), run)

@@ -19,6 +19,7 @@ class ImageJudge(Executor):
     """An executor that runs nothing: it asks the oracle about the state itself."""
 
     ahead = 0  # it judges a state when its verdict is asked for
+    begins_likely = False
 
     def __init__(self, workers: WorkerPool, oracle: SnapshotOracle) -> None:
         """Take what Executor takes; the workers are never started."""

@@ -26,7 +26,7 @@ _ERRORS_SHOWN = 5  # lines
 _NAMED = 5
 _PASSED_CHARACTERS = 2000
 _STAGES_KEPT = 16
-_KEPT = 256  # moments whose legal histories are kept
+_KEPT = 256  # moments whose legal histories are kept; runs that have ended and were not judged
 
 
 class OutputEquivalence:
@@ -81,6 +81,8 @@ class OutputEquivalence:
         if standing.unsettled == 1:
             printed = Printed.of(ended, names)
             self._arrived[id(ended)] = ended, printed
+            if len(self._arrived) > _KEPT:  # runs that were begun, and never asked for
+                del self._arrived[next(iter(self._arrived))]
             if not self._as_if_nothing_crashed(standing, printed):
                 self.references.want(self._most_likely_first(standing)[0])
 

@@ -140,7 +140,7 @@ class Search:
             pruned=self._is_same,
             cost=lambda candidate, verdict: candidate.fingerprint not in self._source.reused,
         )
-        self._verdicts.meanwhile = lambda: loop.go_on(self._failures.pace)
+        self._verdicts.meanwhile = lambda runs: loop.go_on(self._failures.due(runs))
         complete = False
         try:
             stop = loop.run(self._take)

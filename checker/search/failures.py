@@ -51,7 +51,8 @@ _UNEXPLAINED = (
     "findings. Replay: {}"
 )
 PACE = 1  # results of the search for each run that explains a state which shows no known finding
-_PACE_OF_SIMILAR = 8  # the same of others
+_PACE_OF_SIMILAR = 8  # the same of others, while none waits that shows none
+_FEW = 4  # states that show no known finding: while more wait, the search takes a result in every _FEW runs alone
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
 
@@ -99,7 +100,9 @@ class Failures:
         self.failed: set[bytes] = set()  # fingerprints of the failing ones
         self._flaky_shown: list[str] = []  # tokens of the first _FLAKY_SHOWN, and how they failed
         self._verdicts = verdicts
-        self._classifier = Classifier(subject, verdicts)
+        self._classifier = Classifier(
+            subject, verdicts, lambda: (draft.cause for draft in self.register.drafts if not draft.uncertain)
+        )
         self._known_causes = KnownCauses(subject, signatures)
         self._in_failing_stretch = np.zeros(len(subject.space.points), dtype=np.bool_)  # of each crash point
         self._new: deque[FailedOnce] = deque()  # wait, and show no known finding as far as is known
@@ -109,6 +112,7 @@ class Failures:
         self._hangs = False  # whether a state has timed out
         self._unexplained: tuple[str, ...] = ()  # what the report states about those that waited to the end
         self.pace = PACE  # results of the search that are taken for each run that explains
+        self._turn = 0  # runs that explained
 
     @property
     def warnings(self) -> list[str]:
@@ -157,6 +161,13 @@ class Failures:
         if self._similar:
             return self._similar.popleft()
         return self._last.popleft() if self._last and last else None
+
+    def due(self, runs: int) -> int:
+        """How many results the search takes during what costs so many runs that explain."""
+        before, self._turn = self._turn, self._turn + runs
+        if len(self._new) > _FEW:
+            return self._turn // _FEW - before // _FEW
+        return runs * (PACE if self._new else self.pace)
 
     def end(self) -> None:
         """The search has ended: what still waits is counted, and what shows no known finding is an uncertain one."""
@@ -307,10 +318,12 @@ class Failures:
         return self._add(self._classifier.prefix_cause(moment), moment)
 
     def _add(self, cause: Cause, moment: int | None = None) -> DraftFinding | None:
-        if not self.register.knows(cause) and self._passes_now(cause):
-            self.failing -= 1
-            self._is_flaky(cause.state, cause.verdict)
-            return None
+        if not self.register.knows(cause):
+            cause = self._classifier.with_kill(cause)
+            if self._passes_now(cause):
+                self.failing -= 1
+                self._is_flaky(cause.state, cause.verdict)
+                return None
         draft, new = self.register.add(cause)
         if cause.moment is not None:
             last = cause.moment if moment is None else moment

@@ -336,3 +336,16 @@ def test_an_exploration_that_begins_late_ends_with_the_budget() -> None:
         (now - 1, 0.0, 0.0),
     ):
         assert low <= Exploration(1, ("check",), {}, 20.0, until_s).left_s <= high
+
+
+def test_a_likely_run_that_is_dropped_leaves_nothing_behind(world: Build) -> None:
+    """Whether it was not begun, is under way or has ended."""
+    recorded = world("exit 0; true")
+    states = [recorded.space.full(point) for point in range(len(recorded.space.points))]
+    with recorded.executor(2) as executor:
+        tickets = [executor.submit_likely(state) for state in states * 4]
+        assert executor.now(tickets.pop()).passed
+        for ticket in tickets:
+            executor.drop(ticket)
+        assert all(executor.run(state).passed for state in states * 4)
+        assert not executor.workers._tickets

@@ -186,3 +186,45 @@ def test_a_reordering_says_so_where_kill_shows_its_harm_too(
         for finding in found
         if finding.kind is FindingKind.ORDERING
     ] == expected
+
+
+SECOND, HALF = 2048, 20  # where the second of two operations stores; words that half a stretch stores
+
+
+def put_twice(t: TraceBuilder, another: bool) -> None:
+    """Twice: a word, many others, and a word that must equal the first; or in the middle of the second operation that
+    word, and after some others one more pair."""
+    for number, at in enumerate((0, SECOND), 1):
+        t.begin(number)
+        two = another and number == 2
+        others = [(3, 64 + 8 * word) for word in range(3 * HALF)]
+        middle = [(2, 1024), *others[HALF : 2 * HALF], (4, 1100), *others[2 * HALF :], (5, 1200)]
+        for site, offset in ((1, 0), *others[:HALF], *(middle if two else [*others[HALF:], (2, 1024)])):
+            t.site = site
+            t.store("p", at + offset, 8, 1)
+            t.site = 0
+            persist(t, at + offset)
+        t.end(number)
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_stretch_that_begins_as_a_known_one_does_is_found_in_a_few_runs(world: MakeWorld, another: bool) -> None:
+    """Unless another one began since then."""
+    sites = {1: VALUE, 2: VALID, 3: place(50, "entry.more"), 4: place(60, "entry.a"), 5: place(61, "entry.b")}
+    claims = ("0=1024", f"{SECOND}={SECOND + 1024}", f"{SECOND + 1100}={SECOND + 1200}")
+    recorded = world(lambda t: put_twice(t, another), *claims, sites=sites)
+    updates = recorded.graph.event
+    first = next(int(event) for event in updates if recorded.trace.events["site"][event] == 2)
+    last = int(updates[-1])
+    with recorded.executor() as executor:
+        verdicts, again = (VerdictCache(executor, recorded.content, Meter(Budget())) for _ in range(2))
+        verdicts.allow(1000)
+        again.allow(1000)
+        known = Classifier(recorded.subject, verdicts).prefix_cause(first)
+        exact = Classifier(recorded.subject, verdicts).prefix_cause(last)
+        found = Classifier(recorded.subject, again, lambda: [known]).prefix_cause(last)
+    assert known.moment is not None
+    assert exact.moment is not None
+    assert known.moment < exact.moment
+    assert (found.kind, found.moment, found.lost, found.kept) == (exact.kind, exact.moment, exact.lost, exact.kept)
+    assert another or again.runs <= 12

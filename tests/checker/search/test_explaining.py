@@ -8,6 +8,7 @@ import pytest
 
 from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.findings.classify import Cause, Classifier
+from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import FindingKind, StopReason, Verdict
 from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
@@ -125,3 +126,39 @@ def test_what_ctrl_c_interrupts_while_it_is_diagnosed_is_reported(world: World) 
     assert found.stop_reason is StopReason.INTERRUPTED
     assert found.findings or found.uncertain
     assert any("were run again and" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_expected_and_not_asked_for_counts_nowhere(world: World, jobs: int) -> None:
+    """A run that is begun before it is asked for has the verdict of one that is begun when it is."""
+    states = [world.subject.space.full(point) for point in range(len(world.subject.space.points))]
+    with world.executor(jobs) as executor:
+        expected, plain = (VerdictCache(executor, world.content, Meter(Budget())) for _ in range(2))
+        expected.allow(len(states))
+        plain.allow(len(states))
+        for number, state in enumerate(states):
+            expected.expect(states[number + 1 :: 2])
+            if number % 3:
+                assert expected.verdict(state).outcome is plain.verdict(state).outcome
+                assert expected.runs == plain.runs
+
+
+def test_a_run_that_is_expected_is_begun_while_another_is_awaited(world: World) -> None:
+    states = [world.subject.space.full(point) for point in range(3)]
+    with world.executor(2) as executor:
+        verdicts = VerdictCache(executor, world.content, Meter(Budget()))
+        verdicts.allow(3)
+        begun: list[CrashState] = []
+        submit = executor.submit_likely
+
+        def noted(state: CrashState, *, most_s: float | None = None) -> int:
+            begun.append(state)
+            return submit(state, most_s=most_s)
+
+        executor.submit_likely = noted  # type: ignore[method-assign]
+        verdicts.expect(states[1:])
+        verdicts.verdict(states[0])
+        asked = executor.executed
+        verdicts.verdict(states[1])
+        assert begun == states[1:]
+        assert executor.executed == asked + 1
