@@ -249,12 +249,12 @@ class SnapshotOracle:
         if self._short_issued[0] != point:
             whole, crash = self._space.full(point), int(self._space.points.event[point])
             files = self._open.at(crash) & self._counted_files & set(self._content.paths(whole).values())
+            spans = ((inode, self._versions.span(inode, crash, None)) for inode in files)
             short = (
                 inode
-                for inode in files
-                if self._versions.distance(
-                    inode, self._counts_of(whole, inode), self._versions.span(inode, crash, None)
-                )
+                for inode, span in spans
+                if not self._versions.is_issued(inode, crash, span)
+                and self._versions.distance(inode, self._counts_of(whole, inode), span)
             )
             self._short_issued = point, frozenset(short)
         return self._short_issued[1]

@@ -188,6 +188,15 @@ class Versions:
         """Whether bytes are missing to each of them, whatever the file is for."""
         return inode in self._written and self._missing(inode, counts, self.span_from_data(inode, crash)) > 0
 
+    def is_issued(self, inode: int, crash: int, span: Span) -> bool:
+        """Whether one of the versions that count is known to be what the program last saw in a file."""
+        events = self._events[inode]
+        place = bisect_right(events, crash) - 1
+        if not span.low <= place < span.high or not (self._rows[inode][place][1] or span.joined):
+            return False
+        first, last = self.changes[inode].searchsorted([events[place], crash]).tolist()
+        return bool(first == last)
+
     def distance(self, inode: int, counts: Counts, span: Span) -> int:
         """How many bytes are missing to the nearest version that counts."""
         file = self._graph.trace.inodes[inode]

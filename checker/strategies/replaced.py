@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -45,9 +46,12 @@ def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState
     point = int(space.points.event.searchsorted(event, side="right"))
     if point == len(space.points):
         return
+    folders = any(graph.trace.inodes[inode].is_folder for inode in inodes)
+    if inodes and not folders and not any(_written_before(graph, inode, event) for inode in inodes):
+        return
     pending = space.pending_rows(point)
     data = pending[(graph.kind[pending] != NAME) & (graph.event[pending] < event)]
-    if not inodes or any(graph.trace.inodes[inode].is_folder for inode in inodes):
+    if not inodes or folders:
         if len(data):
             yield canonical.first(space.keep(point, pending[pending == piece].tolist()))
         return
@@ -57,3 +61,8 @@ def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState
         if len(lost) and piece not in space.lost(state):
             yield canonical.first(state)
             return
+
+
+def _written_before(graph: PersistenceGraph, inode: int, event: int) -> bool:
+    pieces = graph.pieces_of(inode)
+    return bool(np.any((graph.kind[pieces] != NAME) & (graph.event[pieces] < event)))

@@ -57,6 +57,21 @@ def test_verdicts_are_those_of_an_oracle_that_looks_at_all_files(
     assert verdicts == [oracle.judge_state(state) for state in states]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_file_whose_last_bytes_are_one_of_its_versions_lacks_none(seed: int, tmp_path: Path) -> None:
+    run = Recorded(tmp_path, Acknowledged(random.Random(seed)), FIRST, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    versions, known = oracle._versions, 0
+    for point, crash in enumerate(run.space.points.event.tolist()):
+        whole = run.space.full(point)
+        for inode in oracle._counted_files & set(run.content.paths(whole).values()):
+            span = versions.span(inode, crash, None)
+            if versions.is_issued(inode, crash, span):
+                known += 1
+                assert versions.distance(inode, oracle._counts_of(whole, inode), span) == 0
+    assert known
+
+
 def sparse(data: bytes) -> SparseBytes:
     return SparseBytes([FilePatch("f", True, len(data), ((0, data),))])
 
