@@ -101,6 +101,7 @@ class ActionRow:
     printed: str  # by the node during it
     ended: str  # "ended with status 1", or ""
     role: Annotated[str, Meta(pattern="^(first|second)?$")] = ""  # of the pair whose order matters
+    disk: str = ""  # of a restart after a power failure: "kept 1 of 2 updates"
 
 
 @dataclass(frozen=True, slots=True)

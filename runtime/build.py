@@ -115,7 +115,7 @@ def syscalls_sources() -> list[Path]:
 
 def nodes_sources() -> list[Path]:
     """Return the C files of the controller of nodes, sorted."""
-    return sorted(NODES.glob("*.c"))
+    return sorted(path for path in NODES.rglob("*.c") if path.parent.name != "attached")
 
 
 def attached_sources() -> list[Path]:

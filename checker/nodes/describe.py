@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from crashcheck.checker.evidence import PENDING, ActionOrder, ActionRow
@@ -15,7 +16,7 @@ from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
 from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, Verdict
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message
 
 _DATA_CHARS = 24  # of a message, in a sentence
 _SHOWN_CHARS = 200  # of a message, in the evidence
@@ -24,6 +25,8 @@ _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*):(?P<line>\d+)\)")
 _VERBS = {
     ActionKind.START: "starts",
     ActionKind.RESTART: "starts again",
+    ActionKind.CONNECT: "arrives",
+    ActionKind.TIMER: "fires",
     ActionKind.CRASH_PROCESS: "is killed",
     ActionKind.CRASH_MACHINE: "loses power",
     ActionKind.DELIVER: "is delivered",
@@ -43,16 +46,21 @@ class Sent(NamedTuple):
     answer: bool
 
 
-Messages = Mapping[Action, Sent]  # by the names of their deliveries
+class RunFacts(NamedTuple):
+    """What is known of a run's actions beside their names."""
+
+    sent: Mapping[Action, Sent] = MappingProxyType({})  # messages, by the names of their deliveries
+    lost: Mapping[Action, str] = MappingProxyType({})  # what machines start again without
 
 
 @dataclass(frozen=True, slots=True)
 class Describer:
-    """Names what a search of some nodes finds. `place`: of the node in the configuration."""
+    """Names what a search of some nodes finds. `place`: of the node in the configuration; `faults`: what fails how."""
 
     roles: Sequence[NodeRole]
     model: str
     place: Location
+    faults: Sequence[str] = ()
 
     def node(self, number: int) -> str:
         return self.roles[number].name if 0 <= number < len(self.roles) else f"n{number}"
@@ -61,18 +69,20 @@ class Describer:
         """The finding of a minimised run; one failing run has it so far."""
         run, failure = minimal.run, minimal.run.failure
         assert failure is not None
-        messages = messages_of(run)
+        facts = facts_of(run)
         what = self.failure(failure)
+        actions = until_failure(run)
+        lost = [each for each in actions if each in facts.lost and each not in (minimal.pair or ())]
         if minimal.pair is not None:
             first, second = minimal.pair
             words = self.subject if first.kind is second.kind else self.clause
-            message = f"{what} if {self.clause(first, messages)} before {words(second, messages)}"
+            before = f"{self.clause(first, facts)} before {words(second, facts)}"
+            message = f"{what} if {' and '.join([before, *(self.clause(each, facts) for each in lost)])}"
         else:
-            actions = until_failure(run)
-            telling = [each for each in actions if each.kind in BOUND_OF] or actions[-1:]
+            telling = [each for each in actions if each.kind in BOUND_OF or each in facts.lost] or actions[-1:]
             by_default = all(run.enabled[at][0] == action for at, action in enumerate(actions))
-            clauses = " and ".join(self.clause(each, messages) for each in telling)
-            message = f"{what} in the default order of actions" if by_default else f"{what} if {clauses}"
+            clauses = [self.clause(each, facts) for each in telling]
+            message = f"{what} in the default order of actions" if by_default else f"{what} if {' and '.join(clauses)}"
         return Finding(
             # Nodes that differ in their number only have the same bugs.
             id=hashlib.blake2b(
@@ -81,8 +91,8 @@ class Describer:
             kind=FindingKind.ACTIONS,
             model=self.model,
             message=message,
-            location=self._location(minimal.pair, messages),
-            evidence=self._evidence(run, failure, minimal.pair, messages),
+            location=self._location(run, minimal.pair, facts),
+            evidence=self._evidence(run, failure, minimal.pair, facts),
             replay=token,
             states=1,
             uncertain=uncertain,
@@ -100,13 +110,15 @@ class Describer:
             return f"{node} waits for ever"
         if failure.wrong is Wrong.DIVERGENCE:
             return f"{node} does not come to rest"
+        if failure.wrong is Wrong.PROGRESS:
+            return "the check of progress fails, although failures stop,"
         return "the check fails" if failure.wrong is Wrong.AFTER else "the check of the end fails"
 
-    def subject(self, action: Action, messages: Messages) -> str:
+    def subject(self, action: Action, facts: RunFacts) -> str:
         """What an action is of: a message, a timer, a node, a link."""
         node, peer = self.node(action.node), self.node(action.peer)
         if action.kind in OF_MESSAGES:
-            return f"{self._message(_message_of(action, messages))} from {peer} to {node}"
+            return f"{self._message(_message_of(action, facts))} from {peer} to {node}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
@@ -126,29 +138,34 @@ class Describer:
             return "an empty message"
         return "the answer to the connection request" if known.answer else "the end of the connection"
 
-    def clause(self, action: Action, messages: Messages) -> str:
-        verb = {
-            ActionKind.TIMER: "fires",
-            ActionKind.CONNECT: "arrives",
-            ActionKind.FAULT: f"has a failing call ([[faults]] {action.number + 1})",
-        }.get(action.kind) or _VERBS[action.kind]
-        return f"{self.subject(action, messages)} {verb}"
+    def clause(self, action: Action, facts: RunFacts) -> str:
+        """An action as a clause: "n1 is killed"."""
+        if action.kind is ActionKind.FAULT:
+            verb = f"has a failing {self.faults[action.number] if self.faults else 'call'}"
+        elif action in facts.lost:
+            verb = f"starts again without {facts.lost[action]}"
+        else:
+            verb = _VERBS[action.kind]
+        return f"{self.subject(action, facts)} {verb}"
 
-    def _location(self, pair: Pair | None, messages: Messages) -> Location:
-        """Where the message of the pair is sent, if that is known; else the nodes' place in the configuration."""
+    def _location(self, run: NodeRun, pair: Pair | None, facts: RunFacts) -> Location:
+        """Where an update that was lost was made, or the message of the pair is sent, if that is known; else the nodes'
+        place in the configuration."""
+        frames = [result.disk.place for result in run.results if result.disk is not None]
         for action in pair or ():
-            known = _message_of(action, messages)
-            for frame in known.message.stack if known else ():
-                if found := _FRAME.fullmatch(frame):
-                    return Location(found["file"], int(found["line"]), 0, found["function"], "", ())
+            known = _message_of(action, facts)
+            frames += known.message.stack if known else ()
+        for frame in frames:
+            if found := _FRAME.fullmatch(frame):
+                return Location(found["file"], int(found["line"]), 0, found["function"], "", ())
         return self.place
 
-    def _evidence(self, run: NodeRun, failure: RunFailure, pair: Pair | None, messages: Messages) -> ActionOrder:
+    def _evidence(self, run: NodeRun, failure: RunFailure, pair: Pair | None, facts: RunFacts) -> ActionOrder:
         results = [*run.set_up, *run.results[: failure.at]]
-        rows = [self._row(result, pair, messages) for result in results]
+        rows = [self._row(result, pair, facts) for result in results]
         if pair is not None and pair[1] not in run.chosen[: failure.at]:
-            pending = self._row(ActionResult(pair[1]), pair, messages)
-            rows.append(replace(pending, kind=PENDING, what=f"not yet: {self.subject(pair[1], messages)}"))
+            pending = self._row(ActionResult(pair[1]), pair, facts)
+            rows.append(replace(pending, kind=PENDING, what=f"not yet: {self.subject(pair[1], facts)}"))
         size = cost(run)
         actions = "1 action" if size.actions == 1 else f"{size.actions} actions"
         failures = f", {size.failures} of them failures" if size.failures > 1 else ", 1 of them a failure"
@@ -162,21 +179,22 @@ class Describer:
             checked=failure.verdict is not None,
         )
 
-    def _row(self, result: ActionResult, pair: Pair | None, messages: Messages) -> ActionRow:
+    def _row(self, result: ActionResult, pair: Pair | None, facts: RunFacts) -> ActionRow:
         action = result.action
-        known = _message_of(action, messages)
+        known = _message_of(action, facts)
         message, sent = (known.message, known.place) if known is not None else (None, -1)
         return ActionRow(
             kind=action.kind.value,
             node=action.node,
             peer=action.peer,
-            what=self.clause(action, messages),
+            what=self.clause(action, facts),
             data=_shown(message.data, _SHOWN_CHARS) if message is not None else "",
             sent=sent,
             sender=message.stack[0] if message is not None and message.stack else "",
             printed=_shown(result.wrote, _SHOWN_CHARS),
             ended=_ended(result),
             role="first" if pair and action == pair[0] else "second" if pair and action == pair[1] else "",
+            disk=disk_text(result.disk),
         )
 
     def _verdict(self, results: Sequence[ActionResult], failure: RunFailure) -> Verdict:
@@ -196,18 +214,30 @@ def _id(failure: RunFailure, message: str) -> str:
     return hashlib.blake2b(shown.encode(), digest_size=6).hexdigest()
 
 
-def messages_of(run: NodeRun) -> Messages:
-    """All that was sent in a run."""
-    return {
+def disk_text(disk: DiskState | None) -> str:
+    """What a disk kept when its machine crashed: "kept 1 of 2 updates"; empty if nothing could be lost."""
+    return f"kept {disk.pending - disk.losses} of {disk.pending} updates" if disk is not None and disk.pending else ""
+
+
+def facts_of(run: NodeRun) -> RunFacts:
+    """All that was sent in a run, and what machines lost."""
+    results = (*run.set_up, *run.results)
+    sent = {
         delivery_of(message): Sent(message, at, result.action.kind is ActionKind.CONNECT)
-        for at, result in enumerate((*run.set_up, *run.results))
+        for at, result in enumerate(results)
         for message in result.sent
     }
+    return RunFacts(sent, {one.action: _lost(one.disk) for one in results if one.disk is not None and one.disk.losses})
 
 
-def _message_of(action: Action, messages: Messages) -> Sent | None:
+def _lost(disk: DiskState) -> str:
+    more = disk.losses - len(disk.lost)
+    return " and ".join([*disk.lost, *([f"{more} other updates"] if more else [])])
+
+
+def _message_of(action: Action, facts: RunFacts) -> Sent | None:
     """The message that an action delivers or loses; None if it is of none, or of one that is not known."""
-    return messages.get(action._replace(kind=ActionKind.DELIVER)) if action.kind in OF_MESSAGES else None
+    return facts.sent.get(action._replace(kind=ActionKind.DELIVER)) if action.kind in OF_MESSAGES else None
 
 
 def _shown(data: bytes, chars: int) -> str:

@@ -22,7 +22,8 @@ from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint
-from crashcheck.checker.nodes.runs import Branch, Ending, Needs, NodeRun
+from crashcheck.checker.nodes.paths import Branch
+from crashcheck.checker.nodes.runs import Ending, Needs, NodeRun
 from crashcheck.checker.search.schedules import ROUND, Execution
 from crashcheck.runtime.nodes.actions import Action
 

@@ -1,5 +1,7 @@
 """Minimises a run that fails: fewest failures, then fewest actions out of the default order, then fewest actions.
 
+A machine that starts again without something that was written is a failure, too; the fewer updates it lost, the better.
+
 Each step is proved by a run, which fails in the same way. An action is out of order if another one that was possible,
 and is first by default, was chosen later; one that was never chosen counts for nothing.
 """
@@ -11,15 +13,16 @@ from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, HappensBefore, footprint
 from crashcheck.checker.nodes.runs import AT_END, NodeRun, order_of
-from crashcheck.runtime.nodes.actions import Action, ActionKind
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind
 
 Attempt = Callable[[Sequence[Action]], NodeRun]  # makes the run that takes actions in this order, where possible
 
 
 class RunCost(NamedTuple):
-    """How large a failing run is."""
+    """How large a failing run is. `lost`: updates that crashes of machines lost."""
 
     failures: int
+    lost: int
     out_of_order: int
     actions: int
 
@@ -55,8 +58,9 @@ def skipped(run: NodeRun) -> Iterator[tuple[int, int]]:
 
 def cost(run: NodeRun) -> RunCost:
     actions = until_failure(run)
-    failures = sum(action.kind in BOUND_OF for action in actions)
-    return RunCost(failures, sum(1 for _ in skipped(run)), len(actions))
+    lost = [result.disk.losses for result in run.results[: len(actions)] if result.disk is not None]
+    failures = sum(action.kind in BOUND_OF for action in actions) + sum(map(bool, lost))
+    return RunCost(failures, sum(lost), sum(1 for _ in skipped(run)), len(actions))
 
 
 class Minimising:
@@ -79,6 +83,10 @@ class Minimising:
                 yield [*actions[:at], action._replace(kind=ActionKind.DELIVER), *actions[at + 1 :]]
             if action.kind in BOUND_OF:
                 yield actions[:at] + actions[at + 1 :]
+            if action.kind is ActionKind.RESTART and action.channel != ALL_WRITTEN:
+                for other in self.best.enabled[at]:
+                    if other.kind is ActionKind.RESTART and other.node == action.node and other != action:
+                        yield [*actions[:at], other, *actions[at + 1 :]]
         for at, first in skipped(self.best):
             yield [*actions[:at], actions[first], *actions[at:first], *actions[first + 1 :]]
         at_end = self.best.failure is not None and self.best.failure.wrong in AT_END

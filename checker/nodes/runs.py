@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.cuts import Cuts
@@ -21,8 +20,9 @@ from crashcheck.checker.nodes.dependence import (
     HappensBefore,
     footprint,
 )
+from crashcheck.checker.nodes.paths import ExactPath, SleepPath, SteeredPath
 from crashcheck.checker.results import Verdict
-from crashcheck.checker.search.schedules import Execution, Path, first
+from crashcheck.checker.search.schedules import Execution
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
 
 _SET_UP = (ActionKind.START, ActionKind.CONNECT)
@@ -46,10 +46,12 @@ class Wrong(StrEnum):
     DEADLOCK = "deadlock"  # nothing may happen any more, and a node that is to end has not ended
     AFTER = "after"  # the check after each action fails
     END = "end"  # the check of the end fails
+    PROGRESS = "progress"  # the check of progress does not pass, although failures have stopped
     DIVERGENCE = "divergence"  # a node does not come to rest after an action
 
 
-AT_END = (Wrong.DEADLOCK, Wrong.END)  # where nothing is left but failures
+AT_END = (Wrong.DEADLOCK, Wrong.END, Wrong.PROGRESS)  # where nothing is left but failures, or the bound of actions is
+PROGRESS_ACTIONS = 1000  # in which progress must be made
 
 
 class RunFailure(NamedTuple):
@@ -89,6 +91,9 @@ class RunChecks:
     def end(self, world: World) -> Verdict | None:
         return None
 
+    def progress(self, world: World) -> Verdict | None:
+        return None
+
     def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         """The actions of a consistent cut on whose state the check after each action fails, or none; and whether all
         cuts were judged."""
@@ -115,71 +120,6 @@ class RunRules:
     cuts: bool = False  # whether the check after each action judges the consistent cuts of a run as well
 
 
-class Branch(NamedTuple):
-    """A run to be made: actions to begin with, what is asleep before the last of them, and how the rest is picked."""
-
-    prefix: tuple[Action, ...] = ()
-    asleep: tuple[tuple[Action, Footprint], ...] = ()
-    seed: str = ""  # empty: the first that may come
-
-
-class SleepPath(Path[Action]):
-    """A path that comes to what is asleep in no free choice."""
-
-    def __init__(self, branch: Branch) -> None:
-        self._forced = len(branch.prefix)
-        self._asleep = dict(branch.asleep)
-        self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
-        self._choose = Random(branch.seed).choice if branch.seed else first
-        super().__init__(branch.prefix, self._pick)
-
-    def _pick(self, enabled: Sequence[Action]) -> Action:
-        return self._choose([action for action in enabled if action not in self._asleep])
-
-    def comes_to(self, enabled: Sequence[Action]) -> bool:
-        """Take note of a state; whether the path continues."""
-        if len(self.chosen) < self._forced:
-            return True
-        self.sleeps.append(self._asleep)
-        return any(action not in self._asleep for action in enabled)
-
-    def took(self, shown: Footprint) -> None:
-        """What depends on the action that was taken wakes up."""
-        if len(self.chosen) >= self._forced:
-            self._asleep = {action: one for action, one in self._asleep.items() if not one.depends_on(shown)}
-
-
-class ExactPath(SleepPath):
-    """A path that takes given actions, and no others."""
-
-    def __init__(self, actions: Sequence[Action]) -> None:
-        super().__init__(Branch(tuple(actions)))
-
-    def comes_to(self, enabled: Sequence[Action]) -> bool:
-        return len(self.chosen) < self._forced
-
-
-class GuidedPath(SleepPath):
-    """A path that takes actions in a given order, each as soon as it may come; then what comes by default.
-
-    It takes no failure that is not among them.
-    """
-
-    def __init__(self, wanted: Sequence[Action]) -> None:
-        super().__init__(Branch())
-        self._wanted = list(wanted)
-
-    def _pick(self, enabled: Sequence[Action]) -> Action:
-        for action in self._wanted:
-            if action in enabled:
-                self._wanted.remove(action)
-                return action
-        return next(action for action in enabled if action.kind not in BOUND_OF)
-
-    def comes_to(self, enabled: Sequence[Action]) -> bool:
-        return any(action in self._wanted or action.kind not in BOUND_OF for action in enabled)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeRun:
     """A run that is over: n choices, and what could be chosen in each of the n + 1 states."""
@@ -195,6 +135,7 @@ class NodeRun:
     uncontrolled: tuple[str, ...] = ()  # what may differ when the run is repeated, with the node
     failing_cut: Sequence[Action] = ()  # if the run did not fail: actions after which, without the others, a check does
     all_cuts: bool = True  # whether all consistent cuts were judged
+    untried_disks: int = 0  # crashes of machines that may leave more than was offered
 
     @property
     def chosen(self) -> Sequence[Action]:
@@ -254,11 +195,8 @@ class _Executing:
                 ending = Ending.ASLEEP
                 break
             action = self._path.next(enabled)
-            try:
-                result = self._world.take(action)
-            except NodeError as error:
-                if error.slug != "node-unrest":
-                    raise
+            result = self._took(action)
+            if result is None:
                 self._results.append(ActionResult(action))
                 self._footprints.append(footprint(action, clock=self._rules.clock))
                 self._fail(Wrong.DIVERGENCE, action.node)
@@ -269,6 +207,8 @@ class _Executing:
             before, offered = offered, self._world.enabled()
             seen.append(offered)
             self._take(result, self._moved_timers(action, before, offered))
+        if self._failure is None and (ending is not Ending.ASLEEP or isinstance(self._path, ExactPath | SteeredPath)):
+            self._judge_progress()
         run = NodeRun(
             self._path,
             tuple(seen),
@@ -279,11 +219,21 @@ class _Executing:
             ending,
             self._failure,
             tuple(self._uncontrolled()),
+            untried_disks=self._world.untried_disks,
         )
         if not self._rules.cuts or run.failure is not None or ending is Ending.ASLEEP:
             return run
         found, complete = self._checks.failing_cut(Cuts(run.chosen, order_of(run), len(self._rules.roles)))
         return replace(run, failing_cut=found, all_cuts=complete)
+
+    def _took(self, action: Action) -> ActionResult | None:
+        """What an action leads to; None if its node does not come to rest."""
+        try:
+            return self._world.take(action)
+        except NodeError as error:
+            if error.slug != "node-unrest":
+                raise
+            return None
 
     def _uncontrolled(self) -> Iterator[str]:
         for node, each in sorted(self._world.uncontrolled.items()):
@@ -348,9 +298,34 @@ class _Executing:
         elif self._failure is None and (verdict := self._checks.end(self._world)) is not None:
             self._fail(Wrong.END, verdict=verdict)
 
+    def _judge_progress(self) -> None:
+        """Let what is left happen without failures, until the check of progress passes."""
+        verdict = self._checks.progress(self._world)
+        for _ in range(PROGRESS_ACTIONS):
+            action = _recovering(self._world.enabled()) if verdict is not None else None
+            if action is None:
+                break
+            result = self._took(action)
+            if result is None:
+                self._fail(Wrong.DIVERGENCE, action.node)
+            else:
+                self._note_end(result)
+            if self._failure is not None:
+                return
+            verdict = self._checks.progress(self._world)
+        if verdict is not None:
+            self._fail(Wrong.PROGRESS, verdict=verdict)
+
     def _fail(self, wrong: Wrong, node: int = -1, value: int = 0, verdict: Verdict | None = None) -> None:
         if self._failure is None:
             self._failure = RunFailure(wrong, len(self._results), node, value, verdict)
+
+
+def _recovering(enabled: Sequence[Action]) -> Action | None:
+    """What happens next where no failure does: links heal and nodes start again before all else."""
+    ends = (ActionKind.HEAL, ActionKind.RESTART)
+    usual = (action for action in enabled if action.kind not in BOUND_OF)
+    return next((action for action in enabled if action.kind in ends), None) or next(usual, None)
 
 
 def delivery_of(message: Message) -> Action:

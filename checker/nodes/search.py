@@ -16,18 +16,8 @@ from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
 from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, until_failure
-from crashcheck.checker.nodes.runs import (
-    AT_END,
-    Branch,
-    Ending,
-    GuidedPath,
-    NodeRun,
-    RunFailure,
-    RunRules,
-    SleepPath,
-    execute,
-    execution_of,
-)
+from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath
+from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execute, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, frontier_of
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
@@ -55,14 +45,13 @@ class NodeSearchResult:
 
 
 def _key_of(run: NodeRun, failure: RunFailure) -> _Key:
-    """How a run fails: with what, and at which action; at its end, after which failures."""
+    """How a run fails: with what, and at which action; at its end, after which failures; and what machines lost."""
     signs = failure.verdict.signs if failure.verdict is not None else frozenset()
     actions = until_failure(run)
-    if failure.wrong in AT_END:
-        telling = frozenset((one.kind, one.node, one.peer) for one in actions if one.kind in BOUND_OF)
-    else:
-        telling = frozenset((one.kind, one.node, one.peer) for one in actions[-1:])
-    return failure.wrong, failure.node, failure.value, signs, telling
+    shown = [one for one in actions if one.kind in BOUND_OF] if failure.wrong in AT_END else actions[-1:]
+    telling = frozenset((one.kind, one.node, one.peer) for one in shown)
+    lost = frozenset(each.action.node for each in run.results[: failure.at] if each.disk and each.disk.losses)
+    return failure.wrong, failure.node, failure.value, signs, telling, lost
 
 
 class NodeSearch:
@@ -96,6 +85,7 @@ class NodeSearch:
         self._pool = ThreadPoolExecutor(jobs, "run")
         # changing
         self._runs = self._failing = self._flaky = self._at_bound = self._not_all_cuts = 0
+        self._untried_disks = 0
         self._findings: dict[str, Finding] = {}  # by id
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
         self._discoveries: list[Discovery] = []
@@ -141,6 +131,7 @@ class NodeSearch:
         run = execution.shows
         self._at_bound += run.ending is Ending.BOUND
         self._not_all_cuts += not run.all_cuts
+        self._untried_disks += run.untried_disks
         self._uncontrolled.update(dict.fromkeys(run.uncontrolled))
         self._schedules.taken(candidate, execution)
         if run.failing_cut:
@@ -218,6 +209,8 @@ class NodeSearch:
             why.append("with clock_error, partial orders do not distinguish all of them")
         if self._not_all_cuts:
             why.append(f"{self._not_all_cuts} runs have too many consistent cuts for the check after each action")
+        if self._untried_disks:
+            why.append(f"{self._untried_disks} crashes of machines may leave more states of a disk than [bounds] disk")
         if self._at_bound:
             why.append(f"{self._at_bound} runs reached the bound of {self._rules.actions} actions")
         if stop is not StopReason.EXHAUSTED:

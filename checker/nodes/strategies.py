@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from crashcheck.checker.nodes.dpor import Bound, Dpor
-from crashcheck.checker.nodes.runs import Branch, NodeRun
+from crashcheck.checker.nodes.paths import Branch
+from crashcheck.checker.nodes.runs import NodeRun
 from crashcheck.checker.search.schedules import ROUND, EveryOrder, Execution
 from crashcheck.runtime.nodes.actions import Action
 

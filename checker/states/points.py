@@ -30,9 +30,12 @@ class CrashPoint:
 
 
 class CrashPoints(Sequence[CrashPoint]):
-    """All crash points of a trace: before each obligation, mark and output, and at the end (Vocabulary)."""
+    """All crash points of a trace: before each obligation, mark and output, and at the end (Vocabulary).
 
-    def __init__(self, graph: PersistenceGraph, exits: bool = False) -> None:
+    `since`: only those at this event or later, and after all that the outside world has learned.
+    """
+
+    def __init__(self, graph: PersistenceGraph, exits: bool = False, since: int | None = None) -> None:
         events = graph.trace.events
         kinds = events["kind"]
         marks = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
@@ -46,6 +49,9 @@ class CrashPoints(Sequence[CrashPoint]):
         self.event: Ints = np.unique(
             np.concatenate([graph.obligations, np.flatnonzero(marks), np.array([len(events)])])
         ).astype(np.int64)
+        if since is not None:
+            learned = int(self.acknowledging[-1]) + 1 if len(self.acknowledging) else 0
+            self.event = self.event[self.event >= max(since, learned)]
 
         def before(kind: Kind) -> Ints:
             return np.searchsorted(np.flatnonzero(kinds == kind), self.event, side="left").astype(np.int64)

@@ -39,11 +39,11 @@ class StateSpace:
     feasible at k - 1, that is, it holds a piece issued since. counting.py counts them, by_deviation.py lists them.
     """
 
-    def __init__(self, graph: PersistenceGraph, exits: bool = False) -> None:
-        """`exits`: that the program ended is an acknowledgement."""
+    def __init__(self, graph: PersistenceGraph, exits: bool = False, since: int | None = None) -> None:
+        """`exits`: that the program ended is an acknowledgement. `since`: of crash points, as CrashPoints has it."""
         self.graph = graph
         self._many = len(graph)
-        self.points = CrashPoints(graph, exits)
+        self.points = CrashPoints(graph, exits, since)
         self.finite = np.flatnonzero(graph.durable_from < NEVER)
         self.finite = self.finite[np.argsort(graph.durable_from[self.finite], kind="stable")]
         self._index = _Stab(graph.event, graph.durable_from)

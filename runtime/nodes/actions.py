@@ -32,7 +32,7 @@ class ActionKind(StrEnum):
     CUT = "cut"  # nothing passes between `node` and `peer`, `node` being the smaller number, until
     HEAL = "heal"
     RESET = "reset"  # the connection `channel` between both ends with RST
-    FAULT = "fault"  # the call that the node waits in fails
+    FAULT = "fault"  # the call that the node waits in fails, or the next one that it makes
 
 
 class Action(NamedTuple):
@@ -46,7 +46,9 @@ class Action(NamedTuple):
     node: int  # on which it acts; of a delivery the receiver
     peer: int = -1  # the other node of a message or link
     number: int = 0  # which message of its link, timer of its node, start of its node, fault of the configuration
-    channel: int = 0  # which connection or flow between the two, in the order in which these began
+    # Which connection or flow between the two, in the order in which these began; of a restart after a machine's crash
+    # the name of what its disk kept (DiskState).
+    channel: int = 0
     due_ns: int = 0  # of a timer: when it is due, by its node's clock
 
 
@@ -62,6 +64,19 @@ class Message(NamedTuple):
     stack: tuple[str, ...] = ()  # the calls that sent it, the innermost first, as "function (file:line)"
 
 
+class DiskState(NamedTuple):
+    """What the disk of a machine that lost the power kept of what had been written to the node's folder."""
+
+    name: int  # ALL_WRITTEN, LEAST_WRITTEN, or a number of what the folder holds
+    pending: int = 0  # how many updates could have been lost
+    losses: int = 0  # of these, how many were
+    lost: tuple[str, ...] = ()  # the first of them in program order: what was written, and by which call
+    place: str = ""  # of the first that was lost, as "function (file:line)"; empty if no source is known
+
+
+ALL_WRITTEN, LEAST_WRITTEN = 0, 1
+
+
 class ActionResult(NamedTuple):
     """What an action led to, until all threads of its node waited again."""
 
@@ -70,12 +85,14 @@ class ActionResult(NamedTuple):
     read_clock: bool = False  # whether the node read a clock, or armed a timer that is due so long after now
     wrote: bytes = b""  # to its standard output
     ended: int | None = None  # the wait status, if the node's process ended
+    disk: DiskState | None = None  # of a restart, what the machine's crash left
 
 
 class World(Protocol):
     """One execution of all nodes, from the start."""
 
     uncontrolled: Mapping[int, Sequence[str]]  # by node, what it did that may differ when the run is repeated
+    untried_disks: int = 0  # crashes of machines that may leave more than `enabled` offers
 
     def enabled(self) -> Sequence[Action]:
         """What may happen now; empty if nothing is left. The order is the same in each run.
@@ -92,7 +109,7 @@ class World(Protocol):
         ...
 
     def state(self, folder: Path) -> None:
-        """Write to a folder, for a check: for each node `n{index}/` with its files, and the log of actions so far."""
+        """Write to a folder, for a check: for each node its folder, and the log of actions so far."""
         ...
 
     def close(self) -> None:

@@ -101,6 +101,9 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
             recording_close(node);
         run_end(node);
         break;
+    case CC_FAULT:
+        fault_add(node, (const char *)bytes, (int)order->other, order->number, order->port);
+        break;
     case CC_REQUEST:
         if (object && from)
             stream_request(object, from);

@@ -4,37 +4,95 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
+
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState
 from crashcheck.runtime.nodes.timers import NodeTimers
+from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
+from crashcheck.runtime.trace_format import HEADER
 
+_TRACE = "trace.cct"
 _VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """A call that fails. nth: the first of those that do, 0: when that is chosen; times: how many, 0: all.
+
+    number: of the fault, for actions.
+    """
+
+    number: int
+    call: str
+    error: int
+    nth: int = 0
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCommand:
     """A node: the words of its command, run in a folder of its own.
 
-    seed: what that folder is a copy of at the start of each run, or None: it is empty. ends: the run is over when all
-    nodes with it have ended. crash: "process" and "machine", which of both may happen to it.
+    folder: how that is named; empty: n and the node's number. seed: what it is a copy of at the start of each run, or
+    None: it is empty. ends: the run is over when all nodes with it have ended. crash: "process" and "machine", which of
+    both may happen to it.
     """
 
     words: tuple[str, ...]
+    folder: str = ""
     seed: Path | None = None
     ends: bool = False
     crash: frozenset[str] = frozenset()
     variables: Mapping[str, str] | None = None  # None: those of this process
+    faults: tuple[CallFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecording:
-    """What a node did to its folder since its machine started: a sealed trace of calls, and the folder before."""
+    """What a node did to its folder since its machine started: a sealed trace of calls, the folder before, and after.
+
+    since: the number of the last event before the node's last action. A machine may lose the power within that, as long
+    as nobody has heard of what followed.
+    """
 
     trace: Path
     first: Path
+    last: Path
+    since: int
+
+
+class CrashedDisk(Protocol):
+    """What the crash of one machine may have left of the node's folder."""
+
+    @property
+    def states(self) -> Sequence[DiskState]:
+        """The first is all that was written."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are no more."""
+        ...
+
+    @property
+    def unaccounted(self) -> Sequence[str]:
+        """What changed in the folder and was not recorded."""
+        ...
+
+    def write(self, state: DiskState, folder: Path) -> None:
+        """Write a state to a folder, which must not exist."""
+        ...
+
+
+CrashDisk = Callable[[NodeRecording], CrashedDisk]
 
 
 @dataclass(slots=True)
@@ -52,6 +110,9 @@ class Machine:
     timers: NodeTimers = field(default_factory=NodeTimers)
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
+    chosen_faults: Counter[int] = field(default_factory=Counter)  # how often each was chosen
+    disk: CrashedDisk | None = None  # since the machine crashed
+    _since: int = 0  # as NodeRecording has it
 
     def __post_init__(self) -> None:
         if self.command.seed is None:
@@ -64,28 +125,62 @@ class Machine:
         """Whether the machine is there, even if its process is not."""
         return self.starts > 0 and self.crashed != "machine"
 
+    @property
+    def _home(self) -> Path:
+        """Where the trace is of what happens since the machine was started."""
+        assert self.records is not None
+        return self.records / f"{self.powered}"
+
     def start(self) -> bytes:
         """Take note that the process starts; returns what the controller needs for it."""
         if self.records and not self.answers:
             self.powered += 1
-            copy_tree(self.folder, self.recording().first)
+            copy_tree(self.folder, self._home / "first")
+            self._since = 0
         self.alive, self.status, self.crashed = True, None, ""
         self.starts += 1
         variables = dict(os.environ if self.command.variables is None else self.command.variables)
         texts = [
             str(self.folder),
-            str(self.recording().trace) if self.records else "",
+            str(self._home / _TRACE) if self.records else "",
             str(len(self.command.words)),
             *self.command.words,
             *(f"{name}={value}" for name, value in sorted(variables.items()) if name not in _VARYING),
         ]
         return b"".join(os.fsencode(text) + b"\0" for text in texts)
 
+    def acts(self) -> None:
+        """Take note that an action begins in which the node runs."""
+        if self.records and self.answers:
+            with suppress(FileNotFoundError), open(self._home / _TRACE, "rb") as trace:  # else it begins now
+                self._since = int(np.frombuffer(trace.read(HEADER.itemsize), HEADER)[0]["next_seq"]) - 1
+
     def recording(self) -> NodeRecording:
-        """Where the trace is of what happened since the machine was started."""
-        assert self.records is not None
-        home = self.records / f"{self.powered}"
-        return NodeRecording(home / "trace.cct", home / "first")
+        """What happened since the machine was started. Nobody may write the trace any more."""
+        seal(self._home / _TRACE)
+        return NodeRecording(self._home / _TRACE, self._home / "first", self.folder, self._since)
+
+    def lose_power(self, crash: CrashDisk) -> CrashedDisk | None:
+        """Find out what its disk may have kept, once all its processes have ended."""
+        if self.records:
+            self.disk = crash(self.recording())
+        return self.disk
+
+    @property
+    def disk_states(self) -> Sequence[DiskState]:
+        """What its folder may become when it starts again."""
+        return self.disk.states if self.disk else (DiskState(ALL_WRITTEN),)
+
+    def keep(self, name: int) -> DiskState | None:
+        """Let the folder become one of these."""
+        if self.disk is None:
+            return None
+        disk, self.disk = self.disk, None
+        state = next(state for state in disk.states if state.name == name)
+        if name != ALL_WRITTEN:
+            os.rename(self.folder, self._home / "pool")  # owners and modes of files are found there
+            disk.write(state, self.folder)
+        return state
 
     def remove(self) -> None:
         """Remove its files."""

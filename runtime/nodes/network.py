@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from crashcheck.runtime.nodes.actions import Message
+from crashcheck.runtime.nodes.actions import Action, ActionKind, Message
 from crashcheck.runtime.nodes.wire import NodeEvent, WireFrame
 
 ADDRESS_BYTES = 16
@@ -172,9 +173,34 @@ class Network:
         assert packet.target is not None
         return self._bound(packet.message.receiver, packet.target, True)
 
+    def deliverable(self) -> Iterator[Packet]:
+        """The first that is under way on each connection, and the datagrams that somebody awaits."""
+        yield from (end.under_way[0] for end in self.sockets.values() if end.under_way and end.peer)
+        yield from filter(self.receiver, self.datagrams)
+
+    def packet(self, action: Action) -> tuple[Packet, Socket | None]:
+        """The packet that an action delivers or loses, and of a connection the end that sent it."""
+        delivery = action._replace(kind=ActionKind.DELIVER)
+        for packet in self.datagrams:
+            if packet_action(ActionKind.DELIVER, packet) == delivery:
+                return packet, None
+        for end in self.sockets.values():
+            if end.under_way and packet_action(ActionKind.DELIVER, end.under_way[0]) == delivery:
+                return end.under_way[0], end
+        raise AssertionError(action)
+
     def connections(self) -> list[Socket]:
         """Of each connection the end that began it, in the order in which they began."""
         return [one for one in self.sockets.values() if one.peer and one.number < one.peer.number]
+
+    def ends(self, action: Action) -> list[Socket]:
+        """Both ends of the connection that an action names."""
+        for end in self.connections():
+            assert end.peer is not None
+            both = sorted((end, end.peer), key=lambda one: one.node)
+            if [one.node for one in both] == [action.node, action.peer] and end.channel == action.channel:
+                return both
+        raise AssertionError(action)
 
     def refuse(self, request: Request) -> Message:
         """Let a request's sender hear that nobody accepts it."""
@@ -280,3 +306,9 @@ class Network:
             if (is_udp or socket.listens) and (at.is_any or target.is_any or at.ip == target.ip):
                 return socket
         return None
+
+
+def packet_action(kind: ActionKind, packet: Packet) -> Action:
+    """What happens to a packet."""
+    message = packet.message
+    return Action(kind, message.receiver, message.sender, message.number, message.channel)

@@ -19,16 +19,30 @@ static void go_on(struct thread *thread)
     ptrace(thread->in_call ? PTRACE_SYSCALL : PTRACE_CONT, thread->tid, NULL, (void *)(intptr_t)signal);
 }
 
+/* A call of 32-bit code has another table of numbers. The kernel makes it. */
+static bool is_narrow(const struct thread *thread)
+{
+    unsigned long filtered = FILTER_OURS;
+    ptrace(PTRACE_GETEVENTMSG, thread->tid, NULL, &filtered);
+    return filtered == FILTER_NARROW;
+}
+
 static void enter(struct thread *thread)
 {
     if (ptrace(PTRACE_GETREGS, thread->tid, NULL, &thread->called) != 0)
         return; /* it has been killed */
     calls_answered++;
+    if (is_narrow(thread)) {
+        name_uncontrolled(thread->process->node, "32-bit system calls");
+        thread->process->node->activity++;
+        return;
+    }
     thread->now = thread->called;
     thread->changed = false;
     thread->handler = handler_of(thread->called.orig_rax);
     thread->recorded = recording_enter(thread);
-    enum then then = thread->handler ? thread->handler->enter(thread) : NATIVE;
+    int64_t failure = thread->again ? 0 : fault_of(thread);
+    enum then then = failure ? answer(thread, failure) : thread->handler ? thread->handler->enter(thread) : NATIVE;
     thread->in_call = then == AFTER || then == HOLD || (then == NATIVE && (thread->changed || thread->recorded));
     thread->holding = then == HOLD;
     thread->answered = then == ANSWER;

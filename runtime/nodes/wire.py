@@ -21,7 +21,8 @@ class NodeOrder(IntEnum):
     RESET = 6
     DATAGRAM = 7
     FIRE = 8
-    KILL = 9
+    FAULT = 9
+    KILL = 10
 
 
 class NodeEvent(IntEnum):

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crashcheck.runtime.build import NodePrograms, build_nodes
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
-from crashcheck.runtime.nodes.machines import Machine, NodeCommand, NodeRecording
-from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, Socket
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message, NodeError, World
+from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NodeCommand
+from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, packet_action
 from crashcheck.runtime.nodes.timers import Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
-from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _STANDARD_OUTPUT = 1
+_FOR_EVER = 0xFFFF  # times that a call fails
 _TICKS_NS = 1_000_000
 
 
@@ -30,6 +30,8 @@ class _Step:
     read_clock: bool = False
     wrote: bytearray = field(default_factory=bytearray)
     ended: int | None = None
+    disk: DiskState | None = None
+    ran: set[int] = field(default_factory=set)  # nodes
 
 
 class NodeWorld(World):
@@ -40,7 +42,7 @@ class NodeWorld(World):
     ticks_ns: so much of a node's time passes in one action while timers only tick (see NodeTimers). Longer than the
     periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
 
-    records: traces of what nodes do to their folders are made (see `recording`).
+    crash_disk: what a crash leaves of the folder of a machine that may crash; None: all that was written.
     programs: of `build_nodes`, for those who make many worlds.
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
@@ -52,21 +54,27 @@ class NodeWorld(World):
         folder: Path,
         clock_error_ns: int | None = None,
         ticks_ns: int = _TICKS_NS,
-        records: bool = False,
+        crash_disk: CrashDisk | None = None,
         programs: NodePrograms | None = None,
     ) -> None:
         self._machine = folder / "machine"
         self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
         self._nodes = [
-            Machine(command, folder / f"n{index}", folder / "traces" / f"n{index}" if records else None)
+            Machine(
+                command,
+                folder / (command.folder or f"n{index}"),
+                folder / "traces" / f"n{index}" if crash_disk is not None and "machine" in command.crash else None,
+            )
             for index, command in enumerate(commands)
         ]
+        self._crash_disk = crash_disk
         self._clock_error_ns = clock_error_ns
         self._ticks_ns = ticks_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
         self._log: list[dict[str, object]] = []
         self.uncontrolled: dict[int, list[str]] = {}
+        self.untried_disks = 0
         self.calls = 0
         programs = programs or build_nodes()
         ours, theirs = socket.socketpair()
@@ -93,30 +101,31 @@ class NodeWorld(World):
             )
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
-        result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended)
+        result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended, step.disk)
         self._log.append(
             {
                 **action._asdict(),
                 "sent": [{**message._asdict(), "data": message.data.hex()} for message in result.sent],
                 "wrote": result.wrote.hex(),
                 "ended": result.ended,
+                **({"lost": result.disk.lost} if result.disk else {}),
             }
         )
         return result
 
     def state(self, folder: Path) -> None:
-        for index, node in enumerate(self._nodes):
-            copy_tree(node.folder, folder / f"n{index}")
-            (folder / f"n{index}.output").write_bytes(node.output)
-            (folder / f"n{index}.errors").write_bytes(node.errors)
+        for node in self._nodes:
+            name = node.folder.name
+            copy_tree(node.folder, folder / name)
+            (folder / f"{name}.output").write_bytes(node.output)
+            (folder / f"{name}.errors").write_bytes(node.errors)
         lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
         (folder / "log.jsonl").write_text(lines, encoding="utf-8")
 
-    def recording(self, node: int) -> NodeRecording:
-        """The trace of a node whose machine has lost the power. Its folder is as the processes left it."""
-        recording = self._nodes[node].recording()
-        seal(recording.trace)
-        return recording
+    @property
+    def controller_pid(self) -> int:
+        """The process that all processes of the execution are below."""
+        return self._controller.pid
 
     def close(self) -> None:
         self._end.close()
@@ -135,7 +144,7 @@ class NodeWorld(World):
             if self._nodes[request.peer].answers and not self._is_cut(request.socket.node, request.peer):
                 yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
-            yield _of_packet(ActionKind.DELIVER, packet)
+            yield packet_action(ActionKind.DELIVER, packet)
         for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
             yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
         yield from self._failures()
@@ -144,17 +153,9 @@ class NodeWorld(World):
         return (min(one, other), max(one, other)) in self._cuts
 
     def _deliverable(self) -> Iterator[Packet]:
-        for end in self._network.sockets.values():
-            if (
-                end.under_way
-                and end.peer
-                and self._nodes[end.peer.node].answers
-                and not self._is_cut(end.node, end.peer.node)
-            ):
-                yield end.under_way[0]
-        for packet in self._network.datagrams:
-            message = packet.message
-            if not self._is_cut(message.sender, message.receiver) and self._network.receiver(packet):
+        for packet in self._network.deliverable():
+            sender, receiver = packet.message.sender, packet.message.receiver
+            if self._nodes[receiver].answers and not self._is_cut(sender, receiver):
                 yield packet
 
     def _may_fire(self) -> Iterator[tuple[int, Timer]]:
@@ -169,16 +170,20 @@ class NodeWorld(World):
     def _failures(self) -> Iterator[Action]:
         for index, node in enumerate(self._nodes):
             if node.crashed:
-                yield Action(ActionKind.RESTART, index, -1, node.starts)
+                for state in node.disk_states:
+                    yield Action(ActionKind.RESTART, index, -1, node.starts, state.name)
         for packet in self._network.datagrams:
-            yield _of_packet(ActionKind.LOSE, packet)
+            yield packet_action(ActionKind.LOSE, packet)
         for packet in self._network.datagrams:
             if self._network.receiver(packet) and not self._is_cut(packet.message.sender, packet.message.receiver):
-                yield _of_packet(ActionKind.DUPLICATE, packet)
+                yield packet_action(ActionKind.DUPLICATE, packet)
         for index, node in enumerate(self._nodes):
             for kind, name in ((ActionKind.CRASH_PROCESS, "process"), (ActionKind.CRASH_MACHINE, "machine")):
                 if node.alive and name in node.command.crash:
                     yield Action(kind, index, -1, node.starts - 1)
+            for fault in node.command.faults if node.alive else ():
+                if not fault.nth:
+                    yield Action(ActionKind.FAULT, index, -1, fault.number, node.chosen_faults[fault.number])
         for one in range(len(self._nodes)):
             for other in range(one + 1, len(self._nodes)):
                 yield Action(ActionKind.HEAL if (one, other) in self._cuts else ActionKind.CUT, one, other)
@@ -191,11 +196,15 @@ class NodeWorld(World):
 
     def _start(self, action: Action, step: _Step) -> None:
         number = self._nodes[action.node].starts
+        for fault in self._nodes[action.node].command.faults if not number else ():
+            times = 0 if not fault.nth else fault.times or _FOR_EVER
+            self._fail_call(action.node, fault, step, skip=max(fault.nth - 1, 0), times=times)
         data = self._nodes[action.node].start()
         self._network.all_started = all(node.starts for node in self._nodes)
         self._order(NodeOrder.START, action.node, step, number=number, data=data)
 
     def _restart(self, action: Action, step: _Step) -> None:
+        step.disk = self._nodes[action.node].keep(action.channel)
         self._start(action, step)
 
     def _connect(self, action: Action, step: _Step) -> None:
@@ -212,7 +221,7 @@ class NodeWorld(World):
             step.sent.append(self._network.refuse(request))
 
     def _deliver(self, action: Action, step: _Step) -> None:
-        packet, end = self._packet(action)
+        packet, end = self._network.packet(action)
         if end is None:
             self._network.datagrams.remove(packet)
             self._hand_over(packet, step)
@@ -243,10 +252,10 @@ class NodeWorld(World):
         self._order(NodeOrder.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
 
     def _lose(self, action: Action, step: _Step) -> None:
-        self._network.datagrams.remove(self._packet(action)[0])
+        self._network.datagrams.remove(self._network.packet(action)[0])
 
     def _duplicate(self, action: Action, step: _Step) -> None:
-        self._hand_over(self._packet(action)[0], step)
+        self._hand_over(self._network.packet(action)[0], step)
 
     def _timer(self, action: Action, step: _Step) -> None:
         timers = self._nodes[action.node].timers
@@ -279,6 +288,21 @@ class NodeWorld(World):
         self._nodes[action.node].crashed = "machine"
         self._network.power_lost(action.node)
         self._order(NodeOrder.KILL, action.node, step, other=1)
+        disk = self._nodes[action.node].lose_power(self._crash_disk) if self._crash_disk is not None else None
+        if disk is not None:
+            self.untried_disks += not disk.complete
+        for what in disk.unaccounted if disk is not None else ():
+            self.uncontrolled.setdefault(action.node, []).append(what)
+
+    def _fault(self, action: Action, step: _Step) -> None:
+        node = self._nodes[action.node]
+        node.chosen_faults[action.number] += 1
+        fault = next(fault for fault in node.command.faults if fault.number == action.number)
+        self._fail_call(action.node, fault, step, skip=0, times=1)
+
+    def _fail_call(self, node: int, fault: CallFault, step: _Step, *, skip: int, times: int) -> None:
+        name = fault.call.encode() + b"\0"
+        self._order(NodeOrder.FAULT, node, step, number=skip, other=fault.error, port=times, data=name)
 
     def _cut(self, action: Action, step: _Step) -> None:
         self._cuts.add((action.node, action.peer))
@@ -287,25 +311,11 @@ class NodeWorld(World):
         self._cuts.discard((action.node, action.peer))
 
     def _reset(self, action: Action, step: _Step) -> None:
-        for end in self._network.connections():
-            assert end.peer is not None
-            ends = sorted((end, end.peer), key=lambda one: one.node)
-            if [one.node for one in ends] == [action.node, action.peer] and end.channel == action.channel:
-                for one in ends:
-                    self._network.reset(one)
-                for one in ends:
-                    self._order(NodeOrder.RESET, one.node, step, number=one.number)
-
-    def _packet(self, action: Action) -> tuple[Packet, Socket | None]:
-        """The packet that an action names, and of a connection the end that sent it."""
-        name = (action.peer, action.node, action.channel, action.number)
-        for packet in self._network.datagrams:
-            if _name(packet.message) == name:
-                return packet, None
-        for end in self._network.sockets.values():
-            if end.under_way and _name(end.under_way[0].message) == name:
-                return end.under_way[0], end
-        raise AssertionError(action)
+        ends = self._network.ends(action)
+        for end in ends:
+            self._network.reset(end)
+        for end in ends:
+            self._order(NodeOrder.RESET, end.node, step, number=end.number)
 
     # What it leads to
 
@@ -320,6 +330,9 @@ class NodeWorld(World):
         port: int = 0,
         data: bytes = b"",
     ) -> None:
+        if tag != NodeOrder.KILL and node not in step.ran:
+            self._nodes[node].acts()
+            step.ran.add(node)
         self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
         try:
             for frame in self._wire.events():
@@ -381,12 +394,3 @@ class NodeWorld(World):
                 self._order(
                     NodeOrder.CONNECTED, request.socket.node, step, number=request.socket.number, other=_REFUSED_ERROR
                 )
-
-
-def _name(message: Message) -> tuple[int, int, int, int]:
-    return message.sender, message.receiver, message.channel, message.number
-
-
-def _of_packet(kind: ActionKind, packet: Packet) -> Action:
-    message = packet.message
-    return Action(kind, message.receiver, message.sender, message.number, message.channel)

@@ -5,39 +5,14 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "fault_calls.h"
 #include "glob.h"
 #include "syscalls/recorder.h"
 
 #define MOST 64
-#define VARIANTS 5
-
-/* What a user calls them: the variants of a call are one. */
-static const struct family {
-    const char *name;
-    long calls[VARIANTS]; /* up to a zero, which is SYS_read: never made to fail */
-} families[] = {
-    {"fsync", {SYS_fsync}},
-    {"fdatasync", {SYS_fdatasync}},
-    {"msync", {SYS_msync}},
-    {"syncfs", {SYS_syncfs}},
-    {"sync_file_range", {SYS_sync_file_range}},
-    {"write", {SYS_write, SYS_pwrite64, SYS_writev, SYS_pwritev, SYS_pwritev2}},
-    {"copy_file_range", {SYS_copy_file_range}},
-    {"sendfile", {SYS_sendfile}},
-    {"splice", {SYS_splice}},
-    {"truncate", {SYS_truncate, SYS_ftruncate}},
-    {"fallocate", {SYS_fallocate}},
-    {"open", {SYS_open, SYS_openat, SYS_openat2, SYS_creat}},
-    {"mkdir", {SYS_mkdir, SYS_mkdirat}},
-    {"rmdir", {SYS_rmdir}},
-    {"link", {SYS_link, SYS_linkat}},
-    {"symlink", {SYS_symlink, SYS_symlinkat}},
-    {"unlink", {SYS_unlink, SYS_unlinkat}},
-    {"rename", {SYS_rename, SYS_renameat, SYS_renameat2}},
-};
 
 static struct fault {
-    const struct family *family;
+    const struct fault_family *family;
     int error;
     uint64_t nth, times; /* times: 0: all from the nth on */
     const char *pattern; /* "": any file */
@@ -48,9 +23,7 @@ static size_t fault_count;
 bool fault_add(char **words)
 {
     struct fault *fault = &faults[fault_count];
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(families[i].name, words[0]) == 0)
-            fault->family = &families[i];
+    fault->family = fault_family_named(words[0]);
     fault->error = atoi(words[1]);
     fault->nth = strtoull(words[2], NULL, 10);
     fault->times = strtoull(words[3], NULL, 10);
@@ -59,14 +32,6 @@ bool fault_add(char **words)
         return false;
     fault_count++;
     return true;
-}
-
-static bool is_of(const struct family *family, long number)
-{
-    for (size_t i = 0; i < VARIANTS && family->calls[i]; i++)
-        if (family->calls[i] == number)
-            return true;
-    return false;
 }
 
 static bool matches(const struct fault *fault, const char *path)
@@ -98,7 +63,7 @@ int fault_of(struct tracee *thread)
     int error = 0;
     for (size_t i = 0; i < fault_count; i++) {
         struct fault *fault = &faults[i];
-        const char *path = is_of(fault->family, call->number) ? concerned(fault, call) : NULL;
+        const char *path = fault_family_has(fault->family, call->number) ? concerned(fault, call) : NULL;
         bool now = path && ++fault->met >= fault->nth && (!fault->times || fault->met - fault->nth < fault->times);
         if (!now || error)
             continue;

@@ -29,6 +29,32 @@ def test_the_least_file_has_one_node_without_failures() -> None:
     assert parse(LEAST).model.name == "none"
 
 
+def test_a_model_of_a_file_system_is_what_crashes_of_machines_leave() -> None:
+    assert parse(LEAST + '[model]\nname = "none"').model.name == "none"
+    config = parse(LEAST + '[model]\nname = "ext4"\ntear = 512\n[bounds]\ndisk = 3')
+    assert (config.model.name, config.model.tear) == ("ext4", 512)
+    assert config.nodes is not None
+    assert config.nodes.bounds.disk == 3
+    assert "disk" not in config.nodes.bounds.failures()
+
+
+def test_faults_of_nodes_name_calls_of_sockets_too() -> None:
+    text = '[[faults]]\ncall = "recv"\nerror = "ECONNRESET"\n[[faults]]\ncall = "fsync"\nnth = 2\n[bounds]\nfaults = 1'
+    nodes = parse(LEAST + text).nodes
+    assert nodes is not None
+    assert [(fault.call, fault.error, fault.nth, fault.times) for fault in nodes.faults] == [
+        ("recv", "ECONNRESET", 0, 1),
+        ("fsync", "EIO", 2, 1),
+    ]
+    assert nodes.bounds.failures()["faults"] == 1
+
+
+def test_a_folder_is_named_by_the_number_of_its_node() -> None:
+    nodes = parse(LEAST + 'count = 2\nfolder = "data-{index}"\n' + LEAST).nodes
+    assert nodes is not None
+    assert nodes.folders() == ["data-0", "data-1", "n2"]
+
+
 def test_nodes_have_the_names_of_their_tables_and_numbers() -> None:
     text = LEAST.replace("[[node]]", "[[node]]\ncount = 2") + '[[node]]\nname = "server"\ncommand = "s"\ncount = 2\n'
     nodes = parse(text + '[[node]]\nname = "client"\ncommand = "c"').nodes
@@ -49,7 +75,15 @@ def test_an_error_of_clocks_is_a_duration_or_free(written: str, read: int | None
         (LEAST + '[workload]\ncommand = "w"', "config-nodes", "[workload] cannot be used", "a command of its own"),
         (LEAST + '[pool]\nfiles = ["*"]', "config-nodes", "[pool] cannot be used", "a folder of its own"),
         (LEAST + '[check]\ncommand = "c"', "config-nodes", "[check] command cannot be used", "`after` judges"),
-        (LEAST + '[model]\nname = "ext4"', "config-nodes", "no crash states yet", 'name = "none"'),
+        (LEAST + '[model]\nname = "px86"', "config-value", "[model] name is 'px86', and what nodes write", '"ext4"'),
+        (LEAST + '[model]\nname = "ext"', "config-value", "[model] name is 'ext'; it must be", "'ext4'"),
+        (LEAST + "[bounds]\ndisk = 0", "config-value", "[bounds] disk is 0; the least is 1.", ""),
+        (LEAST + 'folder = "a/b"', "config-value", "[[node]] folder is 'a/b'", ""),
+        (LEAST + 'folder = "a"\ncount = 2', "config-value", "two nodes have the folder 'a'.", "{index}"),
+        (LEAST + '[[faults]]\ncall = "recv"', "config-value", "[bounds] faults is 0, and a [[faults]] has no nth.", ""),
+        (LEAST + "[bounds]\nfaults = 1", "config-value", "faults is 1, and no [[faults]] is without nth.", ""),
+        (LEAST + '[[faults]]\ncall = "receive"', "config-value", "[[faults]] call is 'receive'; it must be", "'recv'"),
+        (LEAST + '[[faults]]\ncall = "recv"\nnth = 1\nnode = "a"', "config-value", "node is 'a', and no [[node]]", ""),
         ("[bounds]\ncrashes = 1", "config-nodes", "[bounds] is of runs of nodes", ""),
         (LEAST + "[bounds]\nactions = 0", "config-value", "[bounds] actions is 0; the least is 1.", ""),
         (

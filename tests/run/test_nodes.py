@@ -100,6 +100,50 @@ def test_a_token_of_another_program_is_refused(project: Path) -> None:
     assert "[token-other-nodes]" in replay.stderr
 
 
+def test_a_token_is_followed_with_a_fix_until_the_nodes_depart_from_it(project: Path) -> None:
+    _, report, _ = run(project, NODES.format(arguments="yyn first"), "--states", "40")
+    (finding,) = report["findings"]
+    same = run_crashcheck("replay", "--steer", finding["replay"], cwd=project, env=os.environ)
+    assert (same.returncode, same.stdout.splitlines()[-1]) == (1, "It followed the token to its end.")
+    (project / "crashcheck.toml").write_text(NODES.format(arguments="yyn"))
+    fixed = run_crashcheck("replay", "--steer", finding["replay"], cwd=project, env=os.environ)
+    assert fixed.returncode == 0, fixed.stderr
+    assert fixed.stdout.splitlines()[-1] == (
+        "It departs from the token after action 13: `abort` from coordinator to participant3 is delivered there. "
+        "0 of the token's 4 actions did not come."
+    )
+
+
+def test_steering_is_for_tokens_of_nodes(project: Path) -> None:
+    (project / "crashcheck.toml").write_text(NODES.format(arguments="yyn"))
+    ended = run_crashcheck("replay", "--steer", "crash:aaaa", cwd=project, env=os.environ)
+    assert (ended.returncode, "[token-malformed]" in ended.stderr) == (2, True)
+
+
+def test_a_call_that_fails_by_choice_is_named(project: Path) -> None:
+    fault = '[[faults]]\ncall = "send"\nerror = "EPIPE"\nnode = "coordinator"\n[bounds]\nfaults = 1\n'
+    code, report, printed = run(
+        project, NODES.format(arguments="yyn") + fault, "--strategy", "random", "--states", "30"
+    )
+    assert code == 1, printed
+    messages = [finding["message"] for finding in report["findings"]]
+    assert any("coordinator ends with status 3 if coordinator has a failing send (EPIPE)" in one for one in messages)
+
+
+def test_a_check_of_progress_needs_no_failure_after_the_run(project: Path) -> None:
+    text = NODES.format(arguments="yyn") + '[check]\nprogress = "grep -q %s {state}/n0.output"\n'
+    assert run(project, text % "abort", "--states", "5")[0] == 0
+    code, report, printed = run(project, text % "commit", "--states", "5")
+    assert code == 1, printed
+    assert report["findings"][0]["message"].startswith("the check of progress fails, although failures stop,")
+
+
+def test_a_folder_has_its_name_in_the_state(project: Path) -> None:
+    named = NODES.format(arguments="yyn").replace("ends = true", 'ends = true\nfolder = "data{index}"')
+    check = '[check]\nend = "test -d {state}/data3 -a -e {state}/data3.output"\n'
+    assert run(project, named + check, "--states", "5")[0] == 0
+
+
 def test_a_check_of_the_end_judges_files_and_output(project: Path) -> None:
     check = '\n[check]\nend = "grep -q abort {state}/n0.output"\n'
     code, report, _ = run(project, NODES.format(arguments="yyy") + check, "--states", "5")

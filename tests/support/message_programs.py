@@ -166,6 +166,7 @@ class MessageWorld:
 
     def __init__(self, program: MessageProgram) -> None:
         self.uncontrolled: Mapping[int, Sequence[str]] = {}
+        self.untried_disks = 0
         self.program = program
         self.reached, self._to_start = started(program)
 

@@ -2,5 +2,5 @@
 
 It takes the calls of a trace and returns `Behaviours`, as the parent room does for mapped files.
 
-Other rooms import `of_calls`.
+Other rooms import `call_places` and `of_calls`.
 """

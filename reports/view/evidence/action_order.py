@@ -68,7 +68,8 @@ def _rows(order: ActionOrder) -> Iterator[str]:
 
 def _more(row: ActionRow) -> str:
     printed = [f"prints {line(row.printed, 60)}"] if row.printed else []
-    return "; ".join([*printed, *([row.ended] if row.ended else [])])
+    disk = [f"its disk {line(row.disk, 100)}"] if row.disk else []
+    return "; ".join([*disk, *printed, *([row.ended] if row.ended else [])])
 
 
 def _flow(finding: Finding, order: ActionOrder) -> Iterator[FlowStep]:

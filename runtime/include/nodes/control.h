@@ -11,6 +11,7 @@
  *   descriptors   what a descriptor of a process is
  *   substitutes   files that show the machine
  *   files         what files show that differs from run to run
+ *   locals        what goes past us: local sockets, ancillary data
  *   sockets       the two ends of each socket, one of which is ours
  *   datagrams     datagrams
  *   streams       connections
@@ -25,6 +26,7 @@
  *   machine       what differs between machines and runs
  *   calls         the table of calls
  *   recordings    what nodes do to their folders
+ *   faults        calls that are made to fail
  *   filter        which calls stop
  *   start         starts a node
  *   lives         births and ends of threads
@@ -277,6 +279,11 @@ extern const struct handler call_open;
 void files_since(const char *folder);
 extern const struct handler call_stat, call_statx, call_statfs, call_list;
 
+/* locals.c */
+void name_ancillary(const struct thread *thread, const struct object *object, uint64_t message); /* of a struct msghdr that is sent */
+void name_local_peer(const struct thread *thread, int fd);      /* that a local socket was connected to, if it is none of the node */
+void name_local_name(const struct thread *thread, int fd);      /* that a local socket gets, if others may send to it */
+
 /* sockets.c */
 void sockets_open(void);
 bool stream_connect_ends(struct thread *thread, int fd, struct object *object);
@@ -355,6 +362,11 @@ void recording_leave(struct thread *thread);                    /* by `result` *
 void recording_born(const struct thread *parent, pid_t child);
 void recording_executed(const struct thread *thread);
 void recording_ended(const struct thread *thread, int status);
+
+/* faults.c */
+void fault_add(const struct node *node, const char *call, int error, uint32_t skip, uint16_t times); /* UINT16_MAX: all; 0: none yet */
+int64_t fault_of(const struct thread *thread);                  /* the result of the call that begins; 0: it does not fail */
+bool fault_wants(const struct node *node, uint64_t number);     /* of a call: it may fail */
 
 /* filter.c */
 enum filter_data { FILTER_OURS, FILTER_NARROW };

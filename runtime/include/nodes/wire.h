@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define CC_WIRE_VERSION 1
+#define CC_WIRE_VERSION 2
 
 struct cc_frame {
     uint8_t tag;
@@ -32,6 +32,7 @@ enum cc_order {
     CC_RESET,          /* number: a connected socket */
     CC_DATAGRAM,       /* number: a socket, port and bytes: sender's address, data */
     CC_FIRE,           /* number: of the timer, of this node */
+    CC_FAULT,          /* bytes: name of a call, of which `port` fail (65535: all) after the next `number`; other: the error */
     CC_KILL,           /* all processes of the node; other: 1 if its machine loses the power, and its trace ends */
 };
 

@@ -38,6 +38,11 @@ def add_parser(subparsers: Any) -> None:
         help="a crash image that `crashcheck run --images` kept, or the action uploaded; runs the check only",
     )
     add_config(parser)
+    parser.add_argument(
+        "--steer",
+        action="store_true",
+        help="of a run of nodes: follow the token as far as these programs can, though it belongs to others",
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the image in FOLDER, for a debugger")
 
 
@@ -54,7 +59,9 @@ def main(args: argparse.Namespace) -> int:
         message = "the token is of one program, and the configuration describes nodes ([[node]])"
         raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
     if isinstance(token, OrderToken):
-        return _order(config, token, keep)
+        return _order(config, token, keep, steer=args.steer)
+    if args.steer:
+        raise CrashcheckError("bad-option", "--steer works on tokens of nodes (order:…) only.", "Leave it out.")
     if isinstance(token, ReopenToken) and keep is not None:
         raise CrashcheckError("token-no-state", "a clean reopen leaves no crash image", "Omit --keep.")
     with tempfile.TemporaryDirectory(
@@ -70,16 +77,19 @@ def main(args: argparse.Namespace) -> int:
     return code
 
 
-def _order(config: Config, token: OrderToken, keep: Path | None) -> int:
+def _order(config: Config, token: OrderToken, keep: Path | None, *, steer: bool) -> int:
     """Make a run of nodes once more, and print its actions."""
     from crashcheck.reports.view.text import line
-    from crashcheck.stages.nodes import happened, replay_order
+    from crashcheck.stages.nodes import happened, replay_order, steer_by
 
     if keep is not None:
         raise CrashcheckError("token-no-state", "a run of nodes leaves no crash image", "Omit --keep.")
     with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
-        run, describer = replay_order(config, token, Path(folder))
-    for text in happened(run, describer):
+        if steer:
+            run, describer, departs = steer_by(config, token, Path(folder))
+        else:
+            run, describer = replay_order(config, token, Path(folder))
+    for text in (*happened(run, describer), *([departs] if steer else [])):
         print(line(text, 1000) if not text.startswith(" ") else f"{text[:6]}{line(text[6:], 1000)}")
     return EXIT_CLEAN if run.failure is None else EXIT_FINDINGS
 

@@ -9,11 +9,12 @@ from typing import Annotated
 
 from crashcheck.config.values import Count, Number, Text, choice
 
-# As runtime/syscalls/faults.c has them: the variants of a call, such as pwrite and writev, are one.
+# As runtime/include/fault_calls.h has them: the variants of a call, such as pwrite and writev, are one.
 CALLS = (
     *("fsync", "fdatasync", "msync", "syncfs", "sync_file_range", "write", "copy_file_range", "sendfile", "splice"),
     *("truncate", "fallocate", "open", "mkdir", "rmdir", "link", "symlink", "unlink", "rename"),
 )
+NODE_CALLS = (*CALLS, "socket", "mmap", "connect", "accept", "send", "recv")
 ERRORS = tuple(errno.errorcode.values())
 
 
@@ -38,6 +39,18 @@ class Fault:
         """The recorder's arguments for it."""
         number = getattr(errno, self.error)
         return "--fault", self.call, str(number), str(self.nth), str(self.times), self.file
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """The `nth` call of a name by a node fails, and the next ones: `times` in all, 0: all of them. Without `nth` which
+    one fails is a choice."""
+
+    call: Annotated[str, choice(NODE_CALLS, example='"recv"')]
+    error: Annotated[str, choice(ERRORS, "the name of an error, as 'EIO' or 'ECONNRESET'")] = "EIO"
+    node: Text = ""  # the name of a [[node]]; "": any
+    nth: Number = 0  # since its first start
+    times: Number = 1
 
 
 def arguments(faults: Sequence[Fault]) -> list[str]:

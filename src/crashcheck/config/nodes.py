@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from crashcheck.command import Command
+from crashcheck.config.faults import NodeFault
 from crashcheck.config.values import Count, Environment, Flag, Number, Seconds, T, Table, Text, choice
 from crashcheck.errors import CrashcheckError
 
@@ -25,9 +26,9 @@ _UNUSED = {
     "setup": 'what a node\'s folder holds at the start of each run is seed = "FOLDER" in its [[node]]',
     "pool": "each node has a folder of its own, {folder} in its command",
     "record": "what the nodes do is controlled, not recorded",
-    "faults": "calls of nodes cannot be made to fail yet",
 }
 
+_CHOSEN = {True: "a [[faults]] has no nth", False: "no [[faults]] is without nth"}
 _EXAMPLE = "./server {index} {peers}"
 
 Crash = Literal["process", "machine"]
@@ -40,6 +41,9 @@ class NodeConfig:
     command: Command
     name: Text = ""
     count: Annotated[int, Meta(ge=1, le=MOST_NODES, description="a whole number")] = 1
+    folder: Annotated[str, Meta(pattern=r"^([A-Za-z0-9_-]|\{index\})+$", description='a name, as in "data{index}"')] = (
+        "n{index}"  # how its private folder is named, in {state} as well
+    )
     seed: Text = ""  # a folder: what the node's own folder is a copy of at the start of each run; else it is empty
     crash: Annotated[
         tuple[Crash, ...],
@@ -62,10 +66,12 @@ class BoundsConfig:
     duplicate: Number = 0  # datagrams that are delivered twice
     cut: Number = 0  # links that are cut
     reset: Number = 0  # connections that end with RST
+    faults: Number = 0  # calls that fail because of [[faults]] without nth
+    disk: Count = 8  # states of its disk with which a machine that crashed may start again
 
     def failures(self) -> dict[str, int]:
         """How many failures there may be in a run, by kind."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "actions"}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("actions", "disk")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class NodeCheckConfig:
 
     after: Command | None = None  # after each action
     end: Command | None = None  # where a run may end
+    progress: Command | None = None  # must pass at some time once failures have stopped
     env: Environment = field(default_factory=dict)
     timeout_s: Seconds = 10.0
 
@@ -106,6 +113,7 @@ class NodesConfig:
     clock_error_ns: int | None  # None: each node has a clock of its own
     check: NodeCheckConfig
     strategy: NodeStrategyConfig
+    faults: tuple[NodeFault, ...] = ()
 
     def each(self) -> Iterator[tuple[str, NodeConfig]]:
         """Every node with its name, in the order of their numbers."""
@@ -119,11 +127,22 @@ class NodesConfig:
     def names(self) -> list[str]:
         return [name for name, _ in self.each()]
 
+    def folders(self) -> list[str]:
+        """How the nodes' folders are named."""
+        return [node.folder.replace("{index}", str(number)) for number, (_, node) in enumerate(self.each())]
+
 
 def read_nodes(
-    path: Path, document: Mapping[str, object], nodes: Sequence[Table[NodeConfig]], duration: Callable[[str], float]
+    path: Path,
+    document: Mapping[str, object],
+    nodes: Sequence[Table[NodeConfig]],
+    faults: Sequence[Table[NodeFault]],
+    duration: Callable[[str], float],
 ) -> NodesConfig:
-    """What a file with these [[node]] tables describes. `duration`: seconds of a text. Raises CrashcheckError."""
+    """What a file with these [[node]] and [[faults]] tables describes. `duration`: seconds of a text.
+
+    Raises CrashcheckError.
+    """
     for name, why in _UNUSED.items():
         if name in document:
             raise CrashcheckError("config-nodes", f"{path}: [{name}] cannot be used beside [[node]].", f"{why}.")
@@ -135,10 +154,6 @@ def read_nodes(
     if isinstance(values, dict) and "command" in values:
         hint = "`after` judges the state of the nodes after each action, `end` where a run may end."
         raise CrashcheckError("config-nodes", f"{path}: [check] command cannot be used beside [[node]].", hint)
-    model = document.get("model", {"name": NO_CRASH_MODEL})
-    if model != {"name": NO_CRASH_MODEL}:
-        hint = f'Write name = "{NO_CRASH_MODEL}", or leave [model] out: what was written stays.'
-        raise CrashcheckError("config-nodes", f"{path}: crashes of nodes have no crash states yet.", hint)
     check, bounds, time = (
         section("check", NodeCheckConfig),
         section("bounds", BoundsConfig),
@@ -150,14 +165,25 @@ def read_nodes(
         tuple(each.read(command=each.required_command("command", (), _EXAMPLE)) for each in nodes),
         bounds.read(),
         None if error == "free" else round(duration(error) * 10**9) if error != "0" else 0,
-        check.read(after=check.command("after", ()), end=check.command("end", ())),
+        check.read(**{name: check.command(name, ()) for name in ("after", "end", "progress")}),
         strategy.read(),
+        tuple(each.read() for each in faults),
     )
     if len(found.names()) > MOST_NODES:
         message = f"{path}: [[node]] describes {len(found.names())} nodes; the most is {MOST_NODES}."
         raise CrashcheckError("config-value", message)
     if twice := [name for name, count in Counter(found.names()).items() if count > 1]:
         raise CrashcheckError("config-value", f"{path}: two nodes are named {twice[0]!r}.", "Change one [[node]] name.")
+    if twice := [name for name, count in Counter(found.folders()).items() if count > 1]:
+        hint = 'Change one [[node]] folder, or write {index} in it, as in folder = "data{index}".'
+        raise CrashcheckError("config-value", f"{path}: two nodes have the folder {twice[0]!r}.", hint)
+    for fault, table in zip(found.faults, faults, strict=True):
+        if fault.node and fault.node not in {node.name for node in found.nodes}:
+            raise table.value_error("node", f" is {fault.node!r}, and no [[node]] has this name.", "Write its `name`.")
+    chosen = any(not fault.nth for fault in found.faults)
+    if chosen != bool(found.bounds.faults):
+        hint = "A [[faults]] without nth and [bounds] faults need each other: which call fails, and how many in a run."
+        raise bounds.value_error("faults", f" is {found.bounds.faults}, and {_CHOSEN[chosen]}.", hint)
     if found.bounds.crashes and not any(node.crash for node in found.nodes):
         raise bounds.value_error(
             "crashes", " is not 0, and no node may crash.", 'Add to a [[node]]: crash = ["process"]'

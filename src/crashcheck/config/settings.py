@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from crashcheck.command import Command, descriptor
 from crashcheck.config import server
-from crashcheck.config.faults import Fault
+from crashcheck.config.faults import Fault, NodeFault
 from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig, read_nodes
 from crashcheck.config.values import (
     MOST_SECONDS,
@@ -243,7 +243,8 @@ def parse(text: str, path: Path) -> Config:
     sections = [each.name for each in fields(Config) if each.name not in ("path", "folder", "nodes")]
     known_only(path, "", document, [*sections, "node", "bounds", "time"])
     if tables := _tables(path, "node", NodeConfig, document):
-        return _of_nodes(path, document, read_nodes(path, document, tables, parse_duration))
+        faults = _tables(path, "faults", NodeFault, document)
+        return _of_nodes(path, document, read_nodes(path, document, tables, faults, parse_duration))
     for name in ("bounds", "time"):
         if name in document:
             raise CrashcheckError("config-nodes", f"{path}: [{name}] is of runs of nodes, and there is no [[node]].")
@@ -272,7 +273,7 @@ def parse(text: str, path: Path) -> Config:
         workload=recorded,
         pool=PoolConfig(pool_files),
         check=_check(check, pool_files),
-        model=model.read(tear=0) if model.values.get("tear") == "none" else model.read(),
+        model=_model(model),
         strategy=strategy.read(),
         budget=budget.read(**budget.values or {"seconds": DEFAULT_SECONDS}),
         record=record.read(),
@@ -305,7 +306,7 @@ def _of_nodes(path: Path, document: Mapping[str, object], nodes: NodesConfig) ->
         workload=WorkloadConfig(_NO_CHECK),
         pool=PoolConfig(()),
         check=CheckConfig(_NO_CHECK),
-        model=ModelConfig(name=NO_CRASH_MODEL),
+        model=_model_of_nodes(section("model", ModelConfig)),
         strategy=StrategyConfig(name=nodes.strategy.name),
         budget=budget.read(**budget.values or {"seconds": DEFAULT_SECONDS}),
         record=RecordConfig(),
@@ -313,6 +314,22 @@ def _of_nodes(path: Path, document: Mapping[str, object], nodes: NodesConfig) ->
         suppress=tuple(map(_suppression, _tables(path, "suppress", SuppressConfig, document))),
         nodes=nodes,
     )
+
+
+def _model_of_nodes(section: Table[ModelConfig]) -> ModelConfig:
+    """What a crash of a machine leaves of a node's folder; by default all that was written."""
+    if section.values.get("name", NO_CRASH_MODEL) == NO_CRASH_MODEL:
+        return replace(section.read(name="px86"), name=NO_CRASH_MODEL)
+    model = _model(section)
+    if not FAMILIES[model.name].names:
+        names = ", ".join(f'"{name}"' for name, family in FAMILIES.items() if family.names)
+        hint = f'Write one of {names}, or "{NO_CRASH_MODEL}": what was written stays.'
+        raise section.value_error("name", f" is {model.name!r}, and what nodes write are files and folders.", hint)
+    return model
+
+
+def _model(section: Table[ModelConfig]) -> ModelConfig:
+    return section.read(tear=0) if section.values.get("tear") == "none" else section.read()
 
 
 def _workload(section: Table[WorkloadConfig]) -> WorkloadConfig:

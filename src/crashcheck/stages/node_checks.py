@@ -30,24 +30,31 @@ _MOST_CUTS = 1000  # of one run; a report counts the runs that have more
 
 
 class CommandChecks(RunChecks):
-    """Runs the commands on a folder of the state, which is made in `place`.
+    """Runs the commands on a folder of the state, which is made in `place`. `names`: of the nodes' folders in it.
 
     `passed`: states of all nodes on which the check after each action passed, in any run. `cuts`: what is needed to
     judge consistent cuts is kept.
     """
 
     def __init__(
-        self, check: NodeCheckConfig, project: Path, nodes: int, place: Path, passed: set[NodeStates], cuts: bool
+        self,
+        check: NodeCheckConfig,
+        project: Path,
+        names: Sequence[str],
+        place: Path,
+        passed: set[NodeStates],
+        cuts: bool,
     ) -> None:
         # constant
         self._check = check
+        self._names = names
         self._project = project
         self._state = place / "state"
         self._kept = place / "versions"
         self._passed = passed
         self._cuts = cuts and check.after is not None
         # changing
-        self._versions: list[list[bytes]] = [[] for _ in range(nodes)]  # digests; the version's number is the place
+        self._versions: list[list[bytes]] = [[] for _ in names]  # digests; the version's number is the place
 
     def begun(self, world: World) -> None:
         if self._cuts:
@@ -66,10 +73,16 @@ class CommandChecks(RunChecks):
         return verdict
 
     def end(self, world: World) -> Verdict | None:
-        if self._check.end is None:
+        return self._judged_now(world, self._check.end)
+
+    def progress(self, world: World) -> Verdict | None:
+        return self._judged_now(world, self._check.progress)
+
+    def _judged_now(self, world: World, command: Command | None) -> Verdict | None:
+        if command is None:
             return None
         with self._written(world):
-            return self._judged(self._check.end)
+            return self._judged(command)
 
     def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         assert self._check.after is not None
@@ -81,7 +94,7 @@ class CommandChecks(RunChecks):
                 continue
             with self._folder():
                 for node, number in enumerate(versions):
-                    for part in _parts(self._kept / str(node) / str(number), node):
+                    for part in (self._kept / str(node) / str(number)).iterdir():
                         _copy(part, self._state / part.name)
                 log = (self._kept / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
                 before = len(log) - len(cuts)
@@ -97,7 +110,7 @@ class CommandChecks(RunChecks):
         for node in nodes:
             folder = self._kept / str(node) / str(len(self._versions[node]))
             folder.mkdir(parents=True)
-            for part in _parts(self._state, node):
+            for part in _parts(self._state, self._names[node]):
                 _copy(part, folder / part.name)
             self._versions[node].append(_digest(folder))
         log = self._state / "log.jsonl"
@@ -127,9 +140,9 @@ class CommandChecks(RunChecks):
         return None if verdict.passed else verdict
 
 
-def _parts(folder: Path, node: int) -> list[Path]:
+def _parts(folder: Path, name: str) -> list[Path]:
     """What the folder of a state holds of a node: `n0`, `n0.output` and what else begins so."""
-    return sorted(path for path in folder.iterdir() if path.name.partition(".")[0] == f"n{node}")
+    return sorted(path for path in folder.iterdir() if path.name.partition(".")[0] == name)
 
 
 def _copy(source: Path, target: Path) -> None:

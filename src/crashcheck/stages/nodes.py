@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import queue
@@ -12,9 +13,13 @@ from functools import partial
 from pathlib import Path
 
 import crashcheck
+from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.nodes.describe import Describer, messages_of
-from crashcheck.checker.nodes.runs import ExactPath, NodeRole, NodeRun, RunChecks, RunRules, StateChecks, execute
+from crashcheck.checker.images import image_folder
+from crashcheck.checker.nodes.describe import Describer, RunFacts, disk_text, facts_of
+from crashcheck.checker.nodes.disks import RankedDisks
+from crashcheck.checker.nodes.paths import ExactPath, SteeredPath
+from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunChecks, RunRules, StateChecks, execute
 from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
@@ -22,22 +27,23 @@ from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
 from crashcheck.command import Command
 from crashcheck.config import Config
-from crashcheck.config.nodes import NodeConfig, NodesConfig
+from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import World
-from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NodeCommand
 from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import NodeWorld
 from crashcheck.stages.node_checks import CommandChecks, NodeStates
 from crashcheck.stages.phases import OnProgress
 
 _FOLDER = "nodes"  # in a run's folder
+_STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memory
 
 
 @dataclass(slots=True, eq=False)
 class NodeSetup:
-    """Makes worlds of a configuration's nodes, in a folder; at most `most` at a time.
+    """Makes worlds of a configuration's nodes, in a folder; at most `most` at a time. `states`: where checks find them.
 
     A world has a place of its own, and all places have names of one length: what a program sees of its paths is the
     same in each run.
@@ -47,10 +53,16 @@ class NodeSetup:
     nodes: NodesConfig
     folder: Path
     most: int
+    states: Path
     _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
     _programs: NodePrograms = field(default_factory=build_nodes)
+    _disks: CrashDisk | None = None  # what crashes of machines leave; None: all that was written
 
     def __post_init__(self) -> None:
+        model, most = self.config.model, self.nodes.bounds.disk
+        if model.name != NO_CRASH_MODEL:
+            options = Options(model.tear, model.files, model.amplify)
+            self._disks = RankedDisks(model.name, options, most, self.config.folder)
         for number in range(self.most):
             self._free.put(number)
 
@@ -60,9 +72,13 @@ class NodeSetup:
         folder = self.folder / f"world-{number:04}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        commands = [self._command(at, each, folder / f"n{at}") for at, (_, each) in enumerate(self.nodes.each())]
+        named = zip(self.nodes.folders(), self.nodes.each(), strict=True)
+        commands = [self._command(at, each, folder / name) for at, (name, (_, each)) in enumerate(named)]
+        place = self.states / f"state-{number:04}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
         free = partial(self._free.put, number)
-        return PlacedWorld(commands, folder, self.nodes.clock_error_ns, free, self._programs)
+        return PlacedWorld(commands, folder, place, self.nodes.clock_error_ns, free, self._disks, self._programs)
 
     def _command(self, number: int, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
@@ -71,7 +87,13 @@ class NodeSetup:
                 "node-seed", f"[[node]] seed: {seed} is no folder.", "Make it, for example in [build]."
             )
         variables = {**os.environ, **node.env} if node.env else None
-        return NodeCommand(self.words(number, node.command, folder), seed, node.ends, frozenset(node.crash), variables)
+        words = self.words(number, node.command, folder)
+        faults = tuple(
+            CallFault(at, fault.call, getattr(errno, fault.error), fault.nth, fault.times)
+            for at, fault in enumerate(self.nodes.faults)
+            if fault.node in ("", node.name)
+        )
+        return NodeCommand(words, folder.name, seed, node.ends, frozenset(node.crash), variables, faults)
 
     def words(self, number: int, command: Command, folder: Path) -> tuple[str, ...]:
         """A node's command. A program that is named by a path is found from the configuration's folder."""
@@ -93,16 +115,18 @@ class NodeSetup:
     def _checks(self, passed: set[NodeStates], world: World) -> RunChecks:
         assert isinstance(world, PlacedWorld)
         cuts = self.nodes.strategy.name in REDUCED
-        return CommandChecks(self.nodes.check, self.config.folder, len(self.nodes.names()), world.place, passed, cuts)
+        return CommandChecks(self.nodes.check, self.config.folder, self.nodes.folders(), world.place, passed, cuts)
 
     def digest(self) -> bytes:
         """8 bytes that differ where a token of other nodes, bounds or programs is repeated."""
         state = hashlib.blake2b(digest_size=DIGEST_BYTES)
         nodes = self.nodes
-        state.update(repr((nodes.bounds, nodes.clock_error_ns)).encode())
+        state.update(repr((nodes.bounds, nodes.clock_error_ns, nodes.faults, self.config.model)).encode())
         for number, (name, node) in enumerate(nodes.each()):
             words = self.words(number, node.command, Path())
-            state.update(repr((name, words, node.seed, node.crash, node.ends, sorted(node.env.items()))).encode())
+            state.update(
+                repr((name, words, node.folder, node.seed, node.crash, node.ends, sorted(node.env.items()))).encode()
+            )
             for word in words:
                 path = self.config.folder / word
                 if path.is_file():
@@ -114,24 +138,27 @@ class NodeSetup:
         lines = self.config.path.read_text(encoding="utf-8").splitlines()
         line = next((at for at, text in enumerate(lines, 1) if text.strip().startswith("[[node]]")), 1)
         place = Location(self.config.path.name, line, 0, "", "", (), lines[line - 1].strip())
-        return Describer(self.rules().roles, self.config.model.name, place)
+        faults = [f"{fault.call} ({fault.error})" for fault in self.nodes.faults]
+        return Describer(self.rules().roles, self.config.model.name, place, faults)
 
 
 class PlacedWorld(NodeWorld):
-    """A world whose place is free again once it is closed."""
+    """A world whose place, for the states that checks judge, is free again once it is closed."""
 
     def __init__(
         self,
         commands: Sequence[NodeCommand],
         folder: Path,
+        place: Path,
         error_ns: int | None,
         free: partial[None],
+        crash_disk: CrashDisk | None,
         programs: NodePrograms,
     ) -> None:
-        self._place = folder
+        self._place = place
         self._set_free = free
         self._closed = False
-        super().__init__(commands, folder, error_ns, programs=programs)
+        super().__init__(commands, folder, error_ns, crash_disk=crash_disk, programs=programs)
 
     @property
     def place(self) -> Path:
@@ -148,7 +175,10 @@ class PlacedWorld(NodeWorld):
 def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgress) -> RunResult:
     """Search the orders of actions of a configuration's nodes. Raises CrashcheckError."""
     assert config.nodes is not None
-    setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1)
+    image_folder.remove_abandoned(folder)
+    states = image_folder.home(folder, _STATE_BYTES, jobs + 1)
+    lock = image_folder.lock(states)
+    setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states)
     digest = setup.digest()
     chosen = config.nodes.strategy
     plan = NodePlan(
@@ -178,7 +208,9 @@ def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgres
             "Something that the nodes read is not under control: docs/nodes.md lists what is.",
         ) from error
     finally:
-        shutil.rmtree(setup.folder, ignore_errors=True)
+        for made in (setup.folder, states):
+            shutil.rmtree(made, ignore_errors=True)
+        os.close(lock)
     return _result(config, found)
 
 
@@ -211,18 +243,16 @@ def _counted(found: NodeSearchResult) -> Iterator[str]:
 
 def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeRun, Describer]:
     """Make the run of a token again, up to what is wrong. Raises CrashcheckError: replay-differs and others."""
-    if config.nodes is None:
-        message = "the token is of a run of nodes, and the configuration has no [[node]]"
-        raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
-    setup = NodeSetup(config, config.nodes, folder, 1)
+    setup = _replayed(config, folder)
     if token.digest != setup.digest():
-        message = "the token belongs to other nodes: a command, a program, [bounds] or [time] differs"
-        raise CrashcheckError("token-other-nodes", message, "Run `crashcheck run` again and take the token it prints.")
+        message = "the token belongs to other nodes: a command, a program, [bounds], [time] or [model] differs"
+        hint = "Run `crashcheck run` again and take the token it prints, or follow it as far as possible with --steer."
+        raise CrashcheckError("token-other-nodes", message, hint)
     path = ExactPath(token.actions)
     try:
         return execute(setup.world(), path, setup.rules()), setup.describer()
     except Diverged as error:
-        clause = setup.describer().clause(token.actions[len(path.chosen)], {})
+        clause = setup.describer().clause(token.actions[len(path.chosen)], RunFacts())
         raise CrashcheckError(
             "replay-differs",
             f"the run differs from that of the token at action {len(path.chosen) + 1}: {clause}: {error}",
@@ -230,11 +260,33 @@ def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeR
         ) from error
 
 
+def steer_by(config: Config, token: OrderToken, folder: Path) -> tuple[NodeRun, Describer, str]:
+    """Follow the run of a token, which may be of other programs, as far as these nodes can; and where they depart."""
+    setup = _replayed(config, folder)
+    path, describer = SteeredPath(token.actions), setup.describer()
+    run = execute(setup.world(), path, setup.rules())
+    if path.departed is None:
+        return run, describer, "It followed the token to its end."
+    at, action = path.departed
+    clause = describer.clause(action, facts_of(run))
+    departs = f"It departs from the token after action {len(run.set_up) + at}: {clause} there"
+    return run, describer, f"{departs}. {path.left} of the token's {len(token.actions)} actions did not come."
+
+
+def _replayed(config: Config, folder: Path) -> NodeSetup:
+    if config.nodes is None:
+        message = "the token is of a run of nodes, and the configuration has no [[node]]"
+        raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
+    return NodeSetup(config, config.nodes, folder, 1, folder)
+
+
 def happened(run: NodeRun, describer: Describer) -> Iterator[str]:
     """The actions of a run, one line each, and what is wrong with it."""
-    messages = messages_of(run)
+    facts = facts_of(run)
     for number, result in enumerate((*run.set_up, *run.results), 1):
-        yield f"{number:4}  {describer.clause(result.action, messages)}"
+        yield f"{number:4}  {describer.clause(result.action, facts)}"
+        if text := disk_text(result.disk):
+            yield f"      {describer.node(result.action.node)}'s disk {text}"
         for text in result.wrote.decode("utf-8", "replace").splitlines():
             yield f"      {describer.node(result.action.node)} | {text}"
     if run.failure is not None and run.failure.verdict is not None:

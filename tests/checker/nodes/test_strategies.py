@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from crashcheck.checker.budget import Budget, Meter
-from crashcheck.checker.nodes.runs import Branch, NodeRole, NodeRun, RunRules, SleepPath, execute, execution_of
+from crashcheck.checker.nodes.paths import Branch, SleepPath
+from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute, execution_of
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy, frontier_of
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason

@@ -100,6 +100,16 @@ def test_the_page_draws_each_action_without_scripts() -> None:
     assert all(group.get("tabindex") == "0" for group in tree.iter("g"))
 
 
+def test_what_a_disk_kept_is_at_the_restart_in_the_table_and_in_the_diagram() -> None:
+    kept = "kept 1 of 2 updates"
+    rows = (*ROWS[:5], replace(ROWS[5], disk=kept), *ROWS[6:])
+    result = replace(RESULT, findings=(replace(FINDING, evidence=replace(ORDER, rows=rows)),))
+    assert re.search(rf"   6  n0 starts again +its disk {kept}", terminal.render(build_view(result), width=200))
+    event = space_time(replace(ORDER, rows=rows), 100).events[5]
+    assert (event.label, event.title) == ("kept 1 of 2", f"6: n0 starts again; its disk {kept}")
+    assert json_report.load(json_report.render(result)) == result
+
+
 @pytest.mark.parametrize("most", [3, 100])
 def test_a_long_order_is_drawn_from_its_last_actions_and_says_so(most: int) -> None:
     picture = space_time(ORDER, most)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from crashcheck.analyzer.trace import replay
 from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.nodes.actions import Action, ActionKind
-from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind, DiskState
+from crashcheck.runtime.nodes.machines import CrashedDisk, NodeCommand, NodeRecording
 from crashcheck.runtime.nodes.world import NodeWorld
 from crashcheck.runtime.trace_format import Kind
+from support.node_runs import by_default
 
 WRITES = """
 import os, sys, time
@@ -22,18 +24,37 @@ os.wait(); os.write(1, b'promised'); time.sleep(9)
 """
 
 
+class Disks(list[NodeRecording]):
+    """What crashed; of each crash two states are possible: all that was written, and one file that was not."""
+
+    def __call__(self, recording: NodeRecording) -> CrashedDisk:
+        self.append(recording)
+        return Disk()
+
+
+class Disk:
+    states = (DiskState(ALL_WRITTEN), DiskState(7, 2, 1, ("all",)))
+    complete = False
+    unaccounted = ()
+
+    def write(self, state: DiskState, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "other").write_bytes(b"kept")
+
+
 def test_a_trace_accounts_for_all_that_two_starts_of_a_node_wrote(tmp_path: Path) -> None:
-    command = NodeCommand(("python3", "-c", WRITES), crash=frozenset({"process", "machine"}))
-    world = NodeWorld([command, command], tmp_path / "world", records=True)
+    command = NodeCommand((sys.executable, "-c", WRITES), crash=frozenset({"process", "machine"}))
+    crashed = Disks()
+    world = NodeWorld([command, command], tmp_path / "world", crash_disk=crashed)
     try:
         world.take(Action(ActionKind.START, 0))
         world.take(Action(ActionKind.CRASH_PROCESS, 0))
         world.take(Action(ActionKind.START, 1))
         world.take(Action(ActionKind.RESTART, 0, -1, 1))
         world.take(Action(ActionKind.CRASH_MACHINE, 0, -1, 1))
-        recording = world.recording(0)
+        (recording,) = crashed
         trace = read(recording.trace)
-        folder = tmp_path / "world" / "n0"
+        folder = recording.last
         assert sorted(path.name for path in folder.iterdir()) == ["log0.new", "log2.new", "madelog0", "madelog2"]
         assert replay.check(trace, recording.first, folder).whole
         kinds = [Kind(kind) for kind in trace.events["kind"]]
@@ -42,18 +63,42 @@ def test_a_trace_accounts_for_all_that_two_starts_of_a_node_wrote(tmp_path: Path
         world.close()
 
 
-def test_a_machine_that_starts_again_has_a_new_trace_from_what_is_in_its_folder(tmp_path: Path) -> None:
-    command = NodeCommand(("python3", "-c", WRITES), crash=frozenset({"machine"}))
-    world = NodeWorld([command], tmp_path / "world", records=True)
+def test_a_machine_that_starts_again_continues_on_what_was_chosen_and_can_crash_again(tmp_path: Path) -> None:
+    command = NodeCommand((sys.executable, "-c", WRITES), crash=frozenset({"machine"}))
+    crashed = Disks()
+    world = NodeWorld([command], tmp_path / "world", crash_disk=crashed)
     try:
         world.take(Action(ActionKind.START, 0))
-        world.take(Action(ActionKind.CRASH_MACHINE, 0))
-        folder = tmp_path / "world" / "n0"
-        (folder / "log0.new").write_bytes(b"first")  # the second write was lost
-        world.take(Action(ActionKind.RESTART, 0, -1, 1))
+        assert world.take(Action(ActionKind.CRASH_MACHINE, 0)).disk is None
+        restarts = [Action(ActionKind.RESTART, 0, -1, 1, name) for name in (ALL_WRITTEN, 7)]
+        assert [action for action in world.enabled() if action.kind is ActionKind.RESTART] == restarts
+        assert world.take(restarts[1]).disk == DiskState(7, 2, 1, ("all",))
         world.take(Action(ActionKind.CRASH_MACHINE, 0, -1, 1))
-        recording = world.recording(0)
-        assert (recording.first / "log0.new").read_bytes() == b"first"
-        assert replay.check(read(recording.trace), recording.first, folder).whole
+        first, second = crashed
+        assert [path.name for path in second.first.iterdir()] == ["other"]
+        assert sorted(path.name for path in second.last.iterdir()) == ["log1.new", "madelog1", "other"]
+        assert replay.check(read(second.trace), second.first, second.last).whole
+        assert not (first.trace.parent / "pool" / "other").exists()
+        assert world.untried_disks == 2
+    finally:
+        world.close()
+
+
+def test_a_crash_is_possible_since_the_last_action_of_the_node_began(tmp_path: Path) -> None:
+    """Node 1 writes a file, and another one each time it receives; node 0 sends to it."""
+    receives = (
+        "import socket; s = socket.socket(2, 2); s.bind(('', 7)); open('a', 'w').write('1')\n"
+        "while s.recv(9): open('b', 'w').write('2')"
+    )
+    sends = "import socket; s = socket.socket(2, 2); s.sendto(b'x', ('10.0.0.2', 7))"
+    crashed = Disks()
+    commands = [NodeCommand((sys.executable, "-c", each), crash=frozenset({"machine"})) for each in (sends, receives)]
+    world = NodeWorld(commands, tmp_path / "world", crash_disk=crashed)
+    try:
+        by_default(world)
+        world.take(Action(ActionKind.CRASH_MACHINE, 1))
+        events = read(crashed[0].trace).events
+        written = events[events["kind"] == Kind.WRITE]["seq"].tolist()
+        assert [number > crashed[0].since for number in written] == [False, True]
     finally:
         world.close()

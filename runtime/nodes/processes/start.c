@@ -25,6 +25,7 @@
 #define FIRST_PID 2 /* in the namespace, as its init is 1 */
 #define PLACE "/media" /* where a node finds its folder */
 #define STACK_MOST (1u << 21)
+#define CODE_SEGMENT 0x33 /* of 64-bit programs */
 
 struct command {
     const struct node *node;
@@ -159,6 +160,10 @@ static void change_auxv(struct thread *thread)
     struct user_regs_struct at;
     uint64_t *word;
     ptrace(PTRACE_GETREGS, thread->tid, NULL, &at);
+    if (at.cs != CODE_SEGMENT) {
+        name_uncontrolled(thread->process->node, "a 32-bit program");
+        return;
+    }
     uint64_t *stack = malloc(STACK_MOST);
     if (!stack)
         abort();

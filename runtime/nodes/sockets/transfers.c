@@ -1,5 +1,6 @@
 /* Calls that read and write: of sockets what is written goes to the caller, and a read waits until something has arrived. */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,6 +294,7 @@ static enum then send_message_enter(struct thread *thread)
 {
     struct object *object = object_at(thread, (int)argument(thread, 0));
     struct msghdr header;
+    name_ancillary(thread, object, argument(thread, 1));
     if (!object || object->kind < STREAM)
         return write_local(thread, (int)argument(thread, 0));
     if (memory_read(thread, argument(thread, 1), &header, sizeof header) != sizeof header)
@@ -306,6 +308,8 @@ static enum then send_messages_enter(struct thread *thread)
     struct object *object = object_at(thread, (int)argument(thread, 0));
     struct mmsghdr one;
     int64_t sent = 0;
+    for (uint64_t i = 0; i < argument(thread, 2) && i < IOV_MAX; i++)
+        name_ancillary(thread, object, argument(thread, 1) + i * sizeof one);
     if (!object || object->kind < STREAM)
         return write_local(thread, (int)argument(thread, 0));
     for (; sent < (int64_t)argument(thread, 2); sent++) {

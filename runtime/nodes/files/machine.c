@@ -11,6 +11,7 @@
 #include "nodes/control.h"
 
 #define GIGABYTE (1ul << 30)
+#define X32_BIT 30
 #define RANDOM_MOST (1u << 20)
 
 static enum then getrandom_enter(struct thread *thread)
@@ -131,7 +132,9 @@ static enum then unknown_enter(struct thread *thread)
 {
     char text[64];
     const char *name = call_name(thread->called.orig_rax);
-    if (name)
+    if (thread->called.orig_rax >> X32_BIT == 1)
+        snprintf(text, sizeof text, "x32 system calls");
+    else if (name)
         snprintf(text, sizeof text, "%s", name);
     else
         snprintf(text, sizeof text, "system call %llu", thread->called.orig_rax);

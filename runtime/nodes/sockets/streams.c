@@ -58,7 +58,7 @@ static enum then connect_enter(struct thread *thread)
     int fd = (int)argument(thread, 0);
     struct object *object = object_at(thread, fd);
     if (!object || object->kind < STREAM)
-        return NATIVE;
+        return AFTER;
     if (object->kind == DATAGRAM)
         return answer(thread, datagram_connect(thread, object));
     if (object->state == LISTENS)
@@ -87,6 +87,14 @@ static enum then connect_enter(struct thread *thread)
     hold(thread, false, RESTARTED);
     thread->waits_on = object;
     return HOLD;
+}
+
+/* Of a local socket. */
+static enum then connect_leave(struct thread *thread)
+{
+    if (thread->result == 0)
+        name_local_peer(thread, (int)argument(thread, 0));
+    return ANSWER;
 }
 
 static void connect_ends(struct object *object, int error)
@@ -297,6 +305,6 @@ void socket_closed(struct object *object)
 }
 
 const struct handler call_listen = {listen_enter, NULL, false};
-const struct handler call_connect = {connect_enter, NULL, true};
+const struct handler call_connect = {connect_enter, connect_leave, true};
 const struct handler call_accept = {accept_enter, accept_leave, true};
 const struct handler call_shutdown = {shutdown_enter, NULL, true};

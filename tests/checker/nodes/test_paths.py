@@ -1,0 +1,49 @@
+"""Paths that follow the run of a token."""
+
+from __future__ import annotations
+
+from crashcheck.checker.nodes.paths import SteeredPath
+from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute
+from crashcheck.runtime.nodes.actions import Action, ActionKind
+from support.message_programs import MessageProgram, MessageWorld, all_to_all, two_phase_commit
+
+TIMER = Action(ActionKind.TIMER, 0, -1, 7)
+
+
+def followed(program: MessageProgram, wanted: list[Action]) -> tuple[NodeRun, SteeredPath]:
+    path = SteeredPath(wanted)
+    return execute(MessageWorld(program), path, RunRules([NodeRole("n")] * program.nodes, 300)), path
+
+
+def orders(program: MessageProgram) -> list[Action]:
+    """The actions of a run that takes the last one that is possible."""
+    world, chosen = MessageWorld(program), list[Action]()
+    while enabled := world.enabled():
+        result = world.take(enabled[-1])
+        chosen += [result.action] if result.action.kind is not ActionKind.START else []
+    return chosen
+
+
+def test_a_token_of_the_same_program_is_followed_to_its_end() -> None:
+    wanted = orders(two_phase_commit())
+    run, path = followed(two_phase_commit(), wanted)
+    assert (list(run.chosen), path.departed, path.left) == (wanted, None, 0)
+
+
+def test_timers_may_be_due_at_other_times() -> None:
+    wanted = orders(two_phase_commit())
+    run, path = followed(two_phase_commit(), [action._replace(due_ns=5) for action in wanted])
+    assert (list(run.chosen), path.departed) == (wanted, None)
+
+
+def test_a_run_departs_where_an_action_cannot_come_and_the_rest_is_followed() -> None:
+    wanted = orders(all_to_all(3))
+    run, path = followed(all_to_all(3), [*wanted[:2], TIMER, *wanted[2:]])
+    assert list(run.chosen) == wanted
+    assert (path.departed, path.left) == ((2, TIMER), 1)
+
+
+def test_a_run_ends_with_the_last_action_of_the_token() -> None:
+    wanted = orders(all_to_all(3))
+    run, path = followed(all_to_all(3), wanted[:2])
+    assert (list(run.chosen), path.departed) == (wanted[:2], None)
