@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,11 @@ from crashcheck.analyzer.compile.site_names import NamedSite
 from crashcheck.errors import CrashcheckError
 
 FORMAT = "crashcheck anticipating invariants"
-VERSION = 2  # bump when a reader of the file would misread it
+VERSION = 3  # bump when a reader of the file would misread it
+# Values of CRASHCHECK_THREADS for training: all accesses; those that are marked, and MARKED is followed by the path of
+# what was learned before. Any other value is the path of learned sets to guard with.
+LEARN = "learn"
+MARKED = "marked:"
 _HINT = "Remove it, and learn again with `crashcheck learn`."
 
 
@@ -21,26 +27,70 @@ _HINT = "Remove it, and learn again with `crashcheck learn`."
 class LearnedSite:
     """A site with its belonging set: names of its remote predecessors, None being nil.
 
-    `shared`: it accessed a variable that several threads accessed (AI §3.2, footnote). Of other sites the set is kept,
-    for it counts if a later run shows them to share.
+    `group`: the same for sites that ever accessed the same variable, and for sites of one group with a third (AI §3.3);
+    the least name that a site of the group ever had. `shared`: some site of the group accessed a variable that several
+    threads accessed. Of other sites the set is kept, for it counts if a later run shows them to share.
+    `accesses`: how many there were; one to several variables counts for each. `addressed`: it accessed a variable
+    that the program named (CRASHCHECK_GUARD_ADDRESS).
     """
 
     site: NamedSite
-    shared: bool
     before: frozenset[str | None]
+    group: str
+    shared: bool
+    accesses: int = 0
+    addressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedSets:
-    """What passing runs taught. `sites`: by name; `codes`: the hash of each function's code, by NamedSite.code."""
+    """What passing runs taught.
 
-    runs: int = 0
+    `new`: how many predecessors each run added, in the order of the runs; `sites`: by name; `codes`: the hash of each
+    function's code, by NamedSite.code; `bias`: groups with more than this percentage of all accesses to shared
+    variables are not guarded (AI §3.3), None: all are; `marked`: only accesses that the program marks were observed,
+    and only those are guarded.
+    """
+
+    new: tuple[int, ...] = ()
     sites: Mapping[str, LearnedSite] = field(default_factory=dict)
     codes: Mapping[str, str] = field(default_factory=dict)
+    bias: float | None = None
+    marked: bool = False
+
+    @property
+    def runs(self) -> int:
+        return len(self.new)
+
+    def proportions(self) -> dict[str, float]:
+        """The share of each group in all accesses to shared variables (AI §3.3: IP), in percent; the largest first."""
+        counts: Counter[str] = Counter()
+        for one in self.sites.values():
+            if one.shared:
+                counts[one.group] += one.accesses
+        total = max(counts.total(), 1)
+        order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return {group: 100 * count / total for group, count in order}
+
+    def left_alone(self) -> frozenset[str]:
+        """The groups that are not guarded because they are hot."""
+        if self.bias is None:
+            return frozenset()
+        return frozenset(group for group, percent in self.proportions().items() if percent > self.bias)
+
+    def digest(self) -> int:
+        """A number of the contents, never 0: which sets a program was guarded with."""
+        return int.from_bytes(hashlib.blake2b(self.encode().encode(), digest_size=8).digest(), "little") or 1
 
     def encode(self) -> str:
         """JSON, equal for equal contents, with one line per site."""
-        head = {"format": FORMAT, "version": VERSION, "runs": self.runs}
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "new": self.new,
+            "bias": self.bias,
+            "marked": self.marked,
+        }
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
         codes = [f"  {json.dumps(function)}: {json.dumps(code)}" for function, code in sorted(self.codes.items())]
         sites = []
@@ -51,7 +101,10 @@ class LearnedSets:
                 "where": learned.site.where,
                 "function": learned.site.function,
                 "variable": learned.site.variable,
+                "group": learned.group,
                 "shared": learned.shared,
+                "accesses": learned.accesses,
+                "addressed": learned.addressed,
                 "before": sorted(learned.before, key=lambda other: (other is not None, other or "")),
             }
             sites.append(f"  {json.dumps(document)}")
@@ -75,12 +128,22 @@ class LearnedSets:
             sites = {
                 str(one["site"]): LearnedSite(
                     NamedSite(one["site"], one["code"], one["where"], one["function"], one["variable"]),
-                    bool(one["shared"]),
                     frozenset(one["before"]),
+                    str(one["group"]),
+                    bool(one["shared"]),
+                    int(one["accesses"]),
+                    bool(one["addressed"]),
                 )
                 for one in document["sites"]
             }
-            learned = cls(int(document["runs"]), sites, dict(document["codes"]))
+            bias = document["bias"]
+            learned = cls(
+                tuple(map(int, document["new"])),
+                sites,
+                dict(document["codes"]),
+                None if bias is None else float(bias),
+                bool(document["marked"]),
+            )
             named = {name for one in sites.values() for name in one.before if name is not None}
             if not named <= sites.keys() or not {one.site.code for one in sites.values()} <= learned.codes.keys():
                 raise ValueError("it names sites or functions that it does not define")

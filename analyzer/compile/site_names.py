@@ -19,7 +19,8 @@ class NamedSite:
     """A site, stably named: "queue.c:pop:load:2" is the second load of pop, whatever its line.
 
     `code` is its function ("queue.c:pop"): the name holds as long as the code of that is the same. `where`
-    ("queue.c:41"), `function` and `variable` ("queue.head") are for readers; empty if not known.
+    ("queue.c:41", without the line if the compiler made one access of several), `function` and `variable`
+    ("queue.head") are for readers; empty if not known.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Namer:
         function, ordinal = self._table(unit)[0][index]
         code = f"{self._relative(unit.directory, unit.source)}:{function}"
         link = next((link for link in site.positions if is_source(unit, link.file)), site.positions[0])
-        where = f"{self._relative(unit.directory, link.file)}:{link.line}"
+        where = self._relative(unit.directory, link.file) + (f":{link.line}" if link.line else "")
         return NamedSite(f"{code}:{site.kind}:{ordinal}", code, where, link.function, site.variable)
 
     def codes(self, units: Iterable[UnitFacts]) -> dict[str, str]:

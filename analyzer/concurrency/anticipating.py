@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from networkx.utils import UnionFind
+
 from crashcheck.analyzer.compile.learned_sets import LearnedSets, LearnedSite
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
-from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, shared_sites
+from crashcheck.analyzer.concurrency.observations import Log, ObservationKind
 
 NOTHING = "nothing of another thread"
+_LISTED = 8  # names of a hot group, which may have hundreds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +29,37 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """The interleavings of one run, in the order in which they first happened. `shared`: names of sites that accessed
-    a variable which more than one thread accessed; `codes`: the hash of each function's code."""
+    """The interleavings of one run, in the order in which they first happened.
+
+    `alone`: names of sites, each with that of another that accessed a variable before it in the same thread, when no
+    other thread had; `addressed`: of sites that accessed a variable that the program named; `codes`: the hash of each
+    function's code. Whatever accessed one variable is connected by `seen` and `alone`.
+    """
 
     seen: tuple[Seen, ...]
-    shared: frozenset[str]
+    alone: frozenset[tuple[str, str]]
     codes: Mapping[str, str]
+    addressed: frozenset[str] = frozenset()
 
     @property
     def accesses(self) -> int:
         """How many there were; one that spans variables counts for each."""
         return sum(seen.count for seen in self.seen)
+
+    def groups(self) -> list[set[str]]:
+        """The names of the run's sites, together if they accessed a same variable (AI §3.3)."""
+        known: UnionFind[str] = UnionFind(seen.site.name for seen in self.seen)
+        for seen in self.seen:
+            if seen.before is not None:
+                known.union(seen.site.name, seen.before.name)
+        for pair in self.alone:
+            known.union(*pair)
+        return [set(group) for group in known.to_sets()]
+
+    def shared(self) -> set[str]:
+        """The names of sites in whose group a variable was shared (AI §3.2, footnote)."""
+        remote = {seen.site.name for seen in self.seen if seen.before is not None}
+        return {name for group in self.groups() if group & remote for name in group}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +93,19 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class HotGroup:
+    """Sites that are left alone (AI §3.3). `percent`: of the accesses to shared variables in training."""
+
+    percent: float
+    sites: tuple[NamedSite, ...]
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(map(str, self.sites)))
+        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+        return f"{self.percent:.1f} % of the accesses to shared memory: {listed}"
+
+
+@dataclass(frozen=True, slots=True)
 class Guarded:
     """The log of a guarded program, named. `untrained`: sites that training never ran, each with its accesses."""
 
@@ -76,16 +113,17 @@ class Guarded:
     untrained: tuple[tuple[NamedSite, int], ...]
     codes: Mapping[str, str]
     lost: tuple[str, ...]
+    left_alone: tuple[HotGroup, ...] = ()
 
     @property
     def harmless(self) -> Observed:
         """If the run was right: what it did although no passing run had done so.
 
-        A violation that was resolved never took place: it shows nothing, and must stay one.
+        A violation that was resolved never took place: it shows nothing, and must stay one. It is no sample of the
+        accesses, so none is counted.
         """
-        seen = tuple(stall.violation.seen for stall in self.stalls if stall.unresolved)
-        names = frozenset(site.name for one in seen for site in (one.site, one.before) if site is not None)
-        return Observed(seen, names, self.codes)
+        seen = tuple(replace(stall.violation.seen, count=0) for stall in self.stalls if stall.unresolved)
+        return Observed(seen, frozenset(), self.codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,39 +144,62 @@ class AnticipatingInvariants(LearnedSets):
 
     @property
     def predecessors(self) -> int:
-        """Those of guarded sites, nil included: what one count of this is to another, learning has added."""
+        """Those of sites that accessed shared variables, nil included: what learning adds to."""
         return sum(len(one.before) for one in self.sites.values() if one.shared)
 
     @property
     def guarded(self) -> int:
         """How many sites are."""
-        return sum(one.shared for one in self.sites.values())
+        alone = self.left_alone()
+        return sum(one.shared and one.group not in alone for one in self.sites.values())
+
+    @property
+    def levelled_at(self) -> int:
+        """The last run (from 1) that added a predecessor; 0 if none did."""
+        return max((number for number, count in enumerate(self.new, 1) if count), default=0)
+
+    def hot_groups(self) -> tuple[HotGroup, ...]:
+        """What is not guarded because it is hot, the hottest first."""
+        alone = self.left_alone()
+        return tuple(
+            HotGroup(percent, tuple(one.site for _, one in sorted(self.sites.items()) if one.group == group))
+            for group, percent in self.proportions().items()
+            if group in alone
+        )
 
     def learn(self, run: Observed) -> AnticipatingInvariants:
         """With what a passing run shows; what code that changed since had taught is forgotten."""
-        codes = {**self.codes, **run.codes}
         kept = {name: one for name, one in self.sites.items() if self._holds(one.site, run)}
         gone = self.sites.keys() - kept.keys()
         sites = {name: replace(one, before=one.before - gone) for name, one in kept.items()}
+        known = replace(self, sites=dict(sites)).predecessors
         named = {site.name: site for seen in run.seen for site in (seen.site, seen.before) if site is not None}
-        for name, site in named.items():
-            one = sites.get(name)
-            before = one.before if one is not None else frozenset[str | None]()
-            sites[name] = LearnedSite(site, name in run.shared or (one is not None and one.shared), before)
+        before: dict[str, set[str | None]] = {}
+        accesses: Counter[str] = Counter()
         for seen in run.seen:
-            one = sites[seen.site.name]
-            before = one.before | {seen.before.name if seen.before is not None else None}
-            sites[seen.site.name] = replace(one, before=before)
-        return AnticipatingInvariants(self.runs + 1, sites, codes)
+            before.setdefault(seen.site.name, set()).add(seen.before.name if seen.before is not None else None)
+            accesses[seen.site.name] += seen.count
+        for name, site in named.items():
+            one = sites.get(name) or LearnedSite(site, frozenset(), name, False)
+            sites[name] = replace(
+                one,
+                site=site,
+                before=one.before | before.get(name, set()),
+                accesses=one.accesses + accesses[name],
+                addressed=one.addressed or name in run.addressed,
+            )
+        learned = replace(self, sites=_grouped(sites, run), codes={**self.codes, **run.codes})
+        return replace(learned, new=(*self.new, learned.predecessors - known))
 
     def judge(self, run: Observed) -> Judged:
         """The accesses of a run that its guarded sites did not make in any run learned from, in the run's order."""
         violations = []
         unjudged: dict[str, NamedSite] = {}
+        shared = run.shared()
         for seen in run.seen:
             one = self.sites.get(seen.site.name)
             if one is None or not self._holds(one.site, run):
-                if seen.site.name in run.shared:
+                if seen.site.name in shared:
                     unjudged[seen.site.name] = seen.site
                 continue
             if not one.shared or (seen.before.name if seen.before is not None else None) in one.before:
@@ -176,11 +237,26 @@ def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
         count = int(row["count"]) + (known.count if known else 0)
         merged[key] = replace(known, count=count) if known else Seen(site, before, int(row["thread"]), count)
     alone = log.of(ObservationKind.SAME_THREAD)
-    shared = shared_sites(
-        zip(remote["site"].tolist(), remote["before"].tolist(), strict=True),
-        zip(alone["site"].tolist(), alone["before"].tolist(), strict=True),
+    pairs = zip(alone["site"].tolist(), alone["before"].tolist(), strict=True)
+    return Observed(
+        tuple(merged.values()),
+        frozenset((names[site].name, names[before].name) for site, before in pairs),
+        namer.codes(log.units),
+        frozenset(names[site].name for site in log.of(ObservationKind.ADDRESSED)["site"].tolist()),
     )
-    return Observed(tuple(merged.values()), frozenset(names[site].name for site in shared), namer.codes(log.units))
+
+
+def _grouped(sites: Mapping[str, LearnedSite], run: Observed) -> dict[str, LearnedSite]:
+    """The sites with their groups after a run."""
+    known: UnionFind[str] = UnionFind(one.group for one in sites.values())
+    for members in run.groups():
+        known.union(*(sites[name].group for name in members if name in sites))
+    least = {group: min(groups) for groups in known.to_sets() for group in groups}
+    remote = {seen.site.name for seen in run.seen if seen.before is not None}
+    shared = {least[one.group] for name, one in sites.items() if one.shared or name in remote}
+    return {
+        name: replace(one, group=least[one.group], shared=least[one.group] in shared) for name, one in sites.items()
+    }
 
 
 def read_guarded(log: Log, learned: AnticipatingInvariants, folder: str | os.PathLike[str]) -> Guarded:
@@ -201,4 +277,7 @@ def read_guarded(log: Log, learned: AnticipatingInvariants, folder: str | os.Pat
         violation = Violation(seen, learned.expected(one) if one is not None else ())
         stalls.append(Stall(violation, int(row["stalled_ns"]) / 1e9, int(row["resolved"]), int(row["unresolved"])))
     untrained = tuple((name(int(row["site"])), int(row["count"])) for row in log.of(ObservationKind.UNTRAINED))
-    return Guarded(tuple(stalls), untrained, namer.codes(log.units), log.lost)
+    lost = log.lost
+    if log.learned not in (0, learned.digest()):
+        lost += ("what was expected, and left alone: other sets were learned since the program was built",)
+    return Guarded(tuple(stalls), untrained, namer.codes(log.units), lost, learned.hot_groups())

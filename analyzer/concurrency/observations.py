@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -14,7 +13,7 @@ from crashcheck.analyzer.compile.facts import UnitFacts, decode
 from crashcheck.errors import CrashcheckError
 
 MAGIC = 0x6472617567434343
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 4096
 HEADER = np.dtype(
     [
@@ -22,7 +21,8 @@ HEADER = np.dtype(
         ("version", "<u4"),
         ("rows", "<u4"),
         *((name, "<u8") for name in ("facts_bytes", "facts_used", "order")),
-        *((name, "<u8") for name in ("rows_lost", "facts_lost", "unseen", "taken_over")),
+        *((name, "<u8") for name in ("rows_lost", "facts_lost", "unseen", "taken_over", "unforgotten")),
+        *((name, "<u8") for name in ("learned", "otherwise")),
     ]
 )
 ROW = np.dtype(
@@ -32,7 +32,6 @@ ROW = np.dtype(
         *(("resolved", "<u4"), ("unresolved", "<u4"), ("stalled_ns", "<u8")),
     ]
 )
-NIL = 0
 
 
 class ObservationKind(IntEnum):
@@ -42,18 +41,21 @@ class ObservationKind(IntEnum):
     SAME_THREAD = 2
     VIOLATION = 3
     UNTRAINED = 4
+    ADDRESSED = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Log:
     """What was observed: rows of ROW in the order in which they were first made, and the facts of the units.
 
-    `lost`: what could not be observed exactly, in words; empty if nothing.
+    `lost`: what could not be observed exactly, in words; empty if nothing. `learned`: the digest of the sets that the
+    program was guarded with, 0 if it was not guarded.
     """
 
     rows: NDArray[np.void]
     units: tuple[UnitFacts, ...]
     lost: tuple[str, ...]
+    learned: int
 
     def of(self, kind: ObservationKind) -> NDArray[np.void]:
         """The rows of one kind."""
@@ -64,7 +66,8 @@ class Log:
 def read_log(path: Path) -> Log:
     """Raises CrashcheckError guard-log, facts-corrupt or facts-version."""
     try:
-        if path.stat().st_size < HEADER_BYTES:
+        size = path.stat().st_size
+        if size < HEADER_BYTES:
             raise _bad(path, "it is too short")
         with open(path, "rb") as stream:
             header = np.frombuffer(stream.read(HEADER.itemsize), HEADER)[0]
@@ -72,11 +75,10 @@ def read_log(path: Path) -> Log:
                 raise _bad(path, "it is no log of a guarded program")
             if header["version"] != VERSION:
                 raise _bad(path, f"it has version {header['version']}; this crashcheck reads version {VERSION}")
-            stream.seek(HEADER_BYTES)
-            raw = stream.read(int(header["rows"]) * ROW.itemsize)
-            if len(raw) < int(header["rows"]) * ROW.itemsize:
+            if size < HEADER_BYTES + int(header["rows"]) * ROW.itemsize:
                 raise _bad(path, "it is too short")
-            rows = np.frombuffer(raw, ROW)
+            stream.seek(HEADER_BYTES)
+            rows = np.frombuffer(stream.read(int(header["rows"]) * ROW.itemsize), ROW)
             facts = stream.read(min(int(header["facts_used"]), int(header["facts_bytes"])))
     except OSError as error:
         raise _bad(path, str(error.strerror)) from error
@@ -89,31 +91,13 @@ def read_log(path: Path) -> Log:
             ("facts_lost", "units: no room for their facts"),
             ("unseen", "accesses: no memory to follow them"),
             ("taken_over", "locks of variables, taken from threads that never gave them back"),
+            ("unforgotten", "freed blocks of an allocator without malloc_usable_size, whose accesses still count"),
+            ("otherwise", "units, guarded with other sets than the rest of the program"),
         )
         if header[name]
     )
-    return Log(rows[np.argsort(rows["order"], kind="stable")], tuple(units.values()), lost)
+    return Log(rows[np.argsort(rows["order"], kind="stable")], tuple(units.values()), lost, int(header["learned"]))
 
 
 def _bad(path: Path, why: str) -> CrashcheckError:
     return CrashcheckError("guard-log", f"{path} cannot be read: {why}.", "CRASHCHECK_GUARD=log=FILE writes one.")
-
-
-def shared_sites(pairs: Iterable[tuple[int, int]], alone: Iterable[tuple[int, int]]) -> set[int]:
-    """The sites that accessed a variable of several threads (AI §3.2, footnote).
-
-    `pairs`: sites with a remote predecessor or NIL; `alone`: sites with what the same thread did before on a variable
-    that no other thread had accessed so far. If the later one shared that variable, so did the earlier one, which must
-    be guarded too: else what follows both would find another predecessor.
-    """
-    shared = {site for pair in pairs if pair[1] != NIL for site in pair}
-    earlier: dict[int, list[int]] = {}
-    for site, before in alone:
-        earlier.setdefault(site, []).append(before)
-    waiting = list(shared)
-    while waiting:
-        for before in earlier.get(waiting.pop(), ()):
-            if before not in shared:
-                shared.add(before)
-                waiting.append(before)
-    return shared

@@ -25,9 +25,12 @@ static struct {
     bool learns;                 /* a log was named: where a training build writes what it saw */
 } option;
 
+/* cc_guard_unit.met: what is done before an access of a unit. */
+enum { UNKNOWN, GUARDED, LEARNING, IGNORED };
+
 static _Atomic uint32_t state; /* of the runtime */
 enum { UNSTARTED, STARTING, READY, FAILED };
-static _Atomic uint32_t threads, stalled;
+static _Atomic uint32_t stalled;
 
 static void report(const char *text)
 {
@@ -69,15 +72,10 @@ static const char *read_options(const char *text)
     return path;
 }
 
-static uint32_t kernel_id(void)
-{
-    return (uint32_t)raw3(SYS_gettid, 0, 0, 0);
-}
-
 static void forked(void)
 {
-    if (cc_self.tid)
-        cc_self.tid = kernel_id();
+    cc_rename_thread();
+    atomic_store(&stalled, 0);
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -166,28 +164,57 @@ static void wait_for_change(struct word *word)
     atomic_fetch_sub_explicit(&word->waiting, 1, memory_order_relaxed);
 }
 
+static bool is_repeated(const struct record *records, unsigned number)
+{
+    for (unsigned i = 0; i < number; i++)
+        if (remote_predecessor(&records[i]) == remote_predecessor(&records[number]))
+            return true;
+    return false;
+}
+
+/* Violations that take place: after each predecessor that the variables of the access have by now. `found` was counted. */
+static void note_unresolved(const struct cc_guard_site *site, const struct record *records, unsigned count, uint64_t found,
+                            uint64_t waited)
+{
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t before = remote_predecessor(&records[i]);
+        if (is_expected(site, before) || is_repeated(records, i))
+            continue;
+        struct cc_guard_row *row = cc_row(site->id, before, CC_GUARD_VIOLATION, cc_self.id);
+        if (!row)
+            continue;
+        if (before != found)
+            __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&row->unresolved, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&row->stalled_ns, waited, __ATOMIC_RELAXED);
+        waited = 0;
+    }
+}
+
 /* The loop of algorithm 1. `violation` is in the word, which is held before and after. */
 static struct record *stall(const struct cc_guard_site *site, struct word *word, unsigned offset, unsigned size,
                             struct record *violation, unsigned *count)
 {
-    struct cc_guard_row *row = cc_row(site->id, remote_predecessor(violation), CC_GUARD_VIOLATION, cc_self.id);
-    struct record *records = NULL;
+    uint64_t found = remote_predecessor(violation);
+    struct cc_guard_row *row = cc_row(site->id, found, CC_GUARD_VIOLATION, cc_self.id);
     uint64_t begun = now_ns(), waited = 0;
-    do {
-        if (option.observes || waited >= option.most_ns)
-            break;
+    struct record *records = cc_records(word, offset, size, count);
+    if (row)
+        __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
+    while (violation && !option.observes && waited < option.most_ns) {
         wait_for_change(word);
         waited = now_ns() - begun;
         /* Another thread may have split the variable. */
         records = cc_records(word, offset, size, count);
         violation = records ? violating(site, records, *count) : NULL;
-    } while (violation);
-    if (row) {
-        __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
-        __atomic_fetch_add(violation ? &row->unresolved : &row->resolved, 1, __ATOMIC_RELAXED);
+    }
+    if (violation) {
+        note_unresolved(site, records, *count, found, waited);
+    } else if (row) {
+        __atomic_fetch_add(&row->resolved, 1, __ATOMIC_RELAXED);
         __atomic_fetch_add(&row->stalled_ns, waited, __ATOMIC_RELAXED);
     }
-    return cc_records(word, offset, size, count);
+    return records;
 }
 
 static void count(uint64_t site, uint64_t before, uint32_t kind)
@@ -203,9 +230,11 @@ static void learn(uint64_t id, const struct record *record)
     count(id, before, CC_GUARD_REMOTE);
     if (UNLIKELY(!before && record->last && record->last != id))
         count(id, record->last, CC_GUARD_SAME_THREAD);
+    if (UNLIKELY(record->addressed))
+        count(id, 0, CC_GUARD_ADDRESSED);
 }
 
-/* Checks and records an access to `size` bytes from `offset` of a word, which stays held. */
+/* Checks and records an access to `size` bytes from `offset` of a word, which stays held. `site`: NULL in training. */
 static void access_word(const struct cc_guard_site *site, uint64_t id, struct word *word, unsigned offset, unsigned size)
 {
     unsigned records = 0;
@@ -227,30 +256,39 @@ static void access_word(const struct cc_guard_site *site, uint64_t id, struct wo
         update(&record[i], id);
 }
 
-void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t index)
+/* What to do for a unit that was not seen before, or that nothing is done for at this moment. */
+static uint32_t meet(struct cc_guard_unit *unit)
 {
-    const struct cc_guard_site *site = unit->sites ? &unit->sites[index] : NULL;
-    if (UNLIKELY(atomic_load_explicit(&state, memory_order_acquire) != READY) && !start(!site))
-        return;
-    if (UNLIKELY(cc_self.held != NULL)) /* a handler in the midst of an access, or after one that a jump left */
-        cc_give(cc_self.held);
-    if (UNLIKELY(unit->version != CC_GUARD_VERSION)) {
-        if (!__atomic_exchange_n(&unit->met, 1, __ATOMIC_RELAXED))
+    if (unit->met == IGNORED)
+        return IGNORED;
+    if (unit->version != CC_GUARD_VERSION) {
+        if (__atomic_exchange_n(&unit->met, IGNORED, __ATOMIC_RELAXED) != IGNORED)
             report("crashcheck guard: code that was compiled for another version of the guard runs unguarded\n");
-        return;
+        return IGNORED;
     }
-    if (UNLIKELY(!unit->met))
+    if (atomic_load_explicit(&state, memory_order_acquire) != READY && !start(!unit->sites)) {
+        if (atomic_load_explicit(&state, memory_order_relaxed) == FAILED)
+            __atomic_store_n(&unit->met, IGNORED, __ATOMIC_RELAXED);
+        return IGNORED; /* if another thread is starting the runtime, at this moment */
+    }
+    uint32_t met = unit->sites ? GUARDED : option.learns ? LEARNING : IGNORED;
+    if (__atomic_exchange_n(&unit->met, met, __ATOMIC_RELEASE) != met)
         cc_rows_meet(unit);
-    if (UNLIKELY(!cc_self.tid)) {
-        cc_self.tid = kernel_id();
-        cc_self.id = atomic_fetch_add(&threads, 1) + 1;
-    }
-    if (!site && !option.learns)
+    return met;
+}
+
+/* Any access, to any number of words. */
+static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct cc_guard_unit *unit, uint32_t index)
+{
+    uint32_t met = unit->met == UNKNOWN || unit->met == IGNORED ? meet(unit) : unit->met;
+    if (met == IGNORED)
         return;
+    cc_ready_thread();
+    const struct cc_guard_site *site = met == GUARDED ? &unit->sites[index] : NULL;
     uint64_t id = site ? site->id : unit->key + index;
     if (UNLIKELY(site && !site->predecessors))
         count(id, 0, CC_GUARD_UNTRAINED);
-    uintptr_t at = (uintptr_t)address, end = at + size;
+    uintptr_t end = at + size;
     while (at < end) {
         unsigned offset = at % WORD_BYTES;
         unsigned part = end - at < WORD_BYTES - offset ? (unsigned)(end - at) : WORD_BYTES - offset;
@@ -266,9 +304,65 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
     }
 }
 
+/* Checks and records an access to a variable of `size` bytes in one short way: if it was accessed before, the thread has no
+ * word, nobody else has this one, and training knows the site. False: nothing was done, but the thread may have the word,
+ * which `begin` gives up. It calls nothing, so that it needs no frame. */
+static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint64_t size, const struct cc_guard_site *site)
+{
+    if (UNLIKELY(cc_self.held || !cc_self.tid || !site->predecessors))
+        return false;
+    if (UNLIKELY((size != 8 && size != 4) || at & (size - 1) || at >> ADDRESS_BITS))
+        return false;
+    struct chunk *chunk = atomic_load_explicit(&cc_chunks[at >> CHUNK_BITS], memory_order_acquire);
+    if (UNLIKELY(!chunk))
+        return false;
+    struct word *word = &chunk->words[at % CHUNK_BYTES / WORD_BYTES];
+    struct record *record = &word->records[at % WORD_BYTES / 4];
+    if (UNLIKELY(!cc_try(word) || word->grain != size || !is_expected(site, remote_predecessor(record))))
+        return false;
+    update(record, site->id);
+    return true;
+}
+
+void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t index)
+{
+    uintptr_t at = (uintptr_t)address;
+    if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED)) {
+        const struct cc_guard_site *site = &unit->sites[index];
+        while (UNLIKELY(size > WORD_BYTES) && LIKELY(begin_short(at, WORD_BYTES, site))) { /* a vector */
+            cc_give(cc_self.held);
+            at += WORD_BYTES;
+            size -= WORD_BYTES;
+        }
+        if (LIKELY(begin_short(at, size, site)))
+            return;
+    }
+    begin(at, size, unit, index);
+}
+
 void cc_guard_end(void)
 {
     struct word *word = cc_self.held;
     if (LIKELY(word != NULL))
         cc_give(word);
+}
+
+void crashcheck_guard_address(const void *address)
+{
+    uintptr_t at = (uintptr_t)address;
+    struct word *word = option.learns ? cc_word(at, true) : NULL;
+    if (!word)
+        return;
+    cc_ready_thread();
+    cc_take(word);
+    if (!word->grain)
+        word->grain = WORD_BYTES; /* each part that is accessed later has the mark */
+    struct record *records = word->grain == 1 ? word->bytes : word->records;
+    struct record *record = &records[at % WORD_BYTES / word->grain];
+    record->addressed = 1;
+    if (record->last) /* who was there before, as far as that is known */
+        count(record->last, 0, CC_GUARD_ADDRESSED);
+    if (record->previous)
+        count(record->previous, 0, CC_GUARD_ADDRESSED);
+    cc_give(word);
 }

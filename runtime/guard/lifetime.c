@@ -1,5 +1,6 @@
 /* Memory that ends: what is there afterwards is another variable. Instrumented code calls these instead of libc's functions;
  * which they are, models.def lists. */
+#include <dlfcn.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -20,10 +21,31 @@ void cc_guard_forget(const void *address, uint64_t size)
         cc_forget((uintptr_t)address, size);
 }
 
+int dladdr(const void *address, Dl_info *info) __attribute__((weak)); /* older C libraries have it elsewhere */
+
+/* Whether a block's size can be asked for: an allocator that replaces libc's, preloaded or linked, may have no such function,
+ * and libc's would read what is no header of its own. */
+static bool sizes_are_known(void)
+{
+    static _Atomic int known; /* 0: not asked yet */
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (UNLIKELY(!answer)) {
+        Dl_info allocator, sizes;
+        bool found = dladdr && dladdr((void *)malloc, &allocator) && dladdr((void *)malloc_usable_size, &sizes);
+        answer = found && allocator.dli_fbase != sizes.dli_fbase ? -1 : 1;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer > 0;
+}
+
 static void ends(void *block)
 {
-    if (block && is_guarded())
+    if (!block || !is_guarded())
+        return;
+    if (LIKELY(sizes_are_known()))
         cc_forget((uintptr_t)block, malloc_usable_size(block));
+    else
+        __atomic_fetch_add(&cc_log->unforgotten, 1, __ATOMIC_RELAXED);
 }
 
 /* Of C++'s operators, which a program in C lacks. */

@@ -96,11 +96,16 @@ struct cc_guard_row *cc_row(uint64_t site, uint64_t before, uint32_t kind, uint3
     return NULL;
 }
 
-void cc_rows_meet(struct cc_guard_unit *unit)
+void cc_rows_meet(const struct cc_guard_unit *unit)
 {
-    if (__atomic_exchange_n(&unit->met, 1, __ATOMIC_RELAXED) || !unit->facts)
-        return;
+    uint64_t learned = 0;
+    if (unit->learned &&
+        !__atomic_compare_exchange_n(&cc_log->learned, &learned, unit->learned, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
+        learned != unit->learned)
+        __atomic_fetch_add(&cc_log->otherwise, 1, __ATOMIC_RELAXED);
     const struct facts_head *head = unit->facts;
+    if (!head)
+        return;
     uint64_t bytes = (sizeof *head + head->packed_bytes + 7) & ~7ull;
     char *facts = (char *)cc_log + CC_GUARD_HEADER_BYTES + cc_log->rows * sizeof(struct cc_guard_row);
     uint64_t used = __atomic_load_n(&cc_log->facts_used, __ATOMIC_RELAXED);

@@ -4,26 +4,15 @@
 
 #include "guard/base.h"
 
-/* A chunk holds the words of CHUNK_BYTES of the program's memory. All of this is address space that becomes memory where it is
- * used: for a word of the program that is accessed, 64 bytes. */
-#define ADDRESS_BITS 47u
-#define CHUNK_BITS 16u
-#define CHUNK_BYTES (1ul << CHUNK_BITS)
 #define CHUNKS (1ul << (ADDRESS_BITS - CHUNK_BITS))
-#define CHUNK_WORDS (CHUNK_BYTES / WORD_BYTES)
-#define GROUP_WORDS 64u /* words that are marked as accessed together: a page of them */
 #define ARENA_BYTES (1ul << 36)
 
-struct chunk {
-    struct word words[CHUNK_WORDS];
-    _Atomic uint64_t accessed[CHUNK_WORDS / GROUP_WORDS / 64]; /* groups */
-};
-
-static struct chunk *_Atomic *chunks; /* by address */
+HIDDEN struct chunk *_Atomic *cc_chunks;
 static char *arena;
 static _Atomic uint64_t arena_used;
 
 HIDDEN __thread struct thread cc_self TLS_MODEL;
+static _Atomic uint32_t threads;
 
 static void *reserve(uint64_t bytes)
 {
@@ -34,9 +23,9 @@ static void *reserve(uint64_t bytes)
 
 bool cc_shadow_open(void)
 {
-    chunks = reserve(CHUNKS * sizeof *chunks);
+    cc_chunks = reserve(CHUNKS * sizeof *cc_chunks);
     arena = reserve(ARENA_BYTES);
-    return chunks && arena;
+    return cc_chunks && arena;
 }
 
 /* Zeroed memory that is never given back. */
@@ -61,7 +50,7 @@ struct word *cc_word(uintptr_t address, bool make)
 {
     if (UNLIKELY(address >> ADDRESS_BITS))
         return NULL;
-    struct chunk *_Atomic *place = &chunks[address >> CHUNK_BITS];
+    struct chunk *_Atomic *place = &cc_chunks[address >> CHUNK_BITS];
     struct chunk *chunk = atomic_load_explicit(place, memory_order_acquire);
     if (UNLIKELY(!chunk)) {
         chunk = make ? make_chunk(place) : NULL;
@@ -118,13 +107,12 @@ static bool is_gone(uint32_t tid)
     return raw3(SYS_tgkill, raw3(SYS_getpid, 0, 0, 0), tid, 0) == -ESRCH;
 }
 
-void cc_take(struct word *word)
+void cc_wait_for(struct word *word)
 {
-    cc_self.held = word; /* before it is: a signal handler gives it up */
     for (uint32_t waited = 0;; waited++) {
         uint32_t owner = 0;
-        if (LIKELY(atomic_compare_exchange_strong_explicit(&word->owner, &owner, cc_self.tid, memory_order_acquire,
-                                                           memory_order_relaxed)) ||
+        if (atomic_compare_exchange_strong_explicit(&word->owner, &owner, cc_self.tid, memory_order_acquire,
+                                                    memory_order_relaxed) ||
             owner == cc_self.tid)
             return;
         if (waited < SPINS) {
@@ -142,23 +130,34 @@ void cc_take(struct word *word)
 
 #define FUTEX_WAKE_PRIVATE 129
 
-void cc_give(struct word *word)
+void cc_wake(struct word *word)
 {
-    cc_self.held = NULL;
-    if (UNLIKELY(atomic_load_explicit(&word->owner, memory_order_relaxed) != cc_self.tid))
-        return; /* a handler gave it up, or it was taken over */
-    bool wakes = atomic_load_explicit(&word->waiting, memory_order_relaxed) != 0;
-    if (UNLIKELY(wakes))
-        atomic_fetch_add_explicit(&word->changes, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&word->changes, 1, memory_order_relaxed);
     atomic_store_explicit(&word->owner, 0, memory_order_release);
-    if (UNLIKELY(wakes))
-        raw3(SYS_futex, (long)&word->changes, FUTEX_WAKE_PRIVATE, INT32_MAX);
+    raw3(SYS_futex, (long)&word->changes, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+void cc_rename_thread(void)
+{
+    if (cc_self.tid)
+        cc_self.tid = (uint32_t)raw3(SYS_gettid, 0, 0, 0);
+}
+
+void cc_ready_thread(void)
+{
+    if (cc_self.held)
+        cc_give(cc_self.held);
+    if (!cc_self.tid) {
+        cc_self.tid = (uint32_t)raw3(SYS_gettid, 0, 0, 0);
+        cc_self.id = atomic_fetch_add(&threads, 1) + 1;
+    }
 }
 
 static void forget_in(struct word *word, unsigned offset, unsigned size)
 {
     if (!word->grain)
         return;
+    cc_ready_thread();
     cc_take(word);
     unsigned count = 0;
     struct record *records = cc_records(word, offset, size, &count);
@@ -175,7 +174,7 @@ void cc_forget(uintptr_t address, uint64_t size)
     if (end < address || end > 1ul << ADDRESS_BITS)
         return;
     for (uintptr_t next; address < end; address = next) {
-        struct chunk *chunk = atomic_load_explicit(&chunks[address >> CHUNK_BITS], memory_order_acquire);
+        struct chunk *chunk = atomic_load_explicit(&cc_chunks[address >> CHUNK_BITS], memory_order_acquire);
         next = (address | (CHUNK_BYTES - 1)) + 1;
         if (!chunk)
             continue;

@@ -1,4 +1,5 @@
-/* Marks for a program under test: which operation runs, and when it was acknowledged. And one for a check: where it is ready.
+/* Marks for a program under test: which operation runs, when it was acknowledged, and which accesses a guard is for. And one
+ * for a check: where it is ready.
  *
  * Include it, or declare the functions yourself. They are weak: a program built without
  * crashcheck-cc links and runs, and the marks do nothing. (In a check, crashcheck_ready() is there all the same: crashcheck
@@ -22,10 +23,20 @@ __attribute__((weak)) void crashcheck_ready(void);
 /* The same for a check with `{acked}` among its words: `acked` is that number, and the result is the one to use. */
 __attribute__((weak)) long crashcheck_ready_acked(long acked);
 
+/* `crashcheck learn --marked` and `crashcheck guard --marked` observe and guard only these accesses (docs/guard.md):
+ * of the function, or of the innermost block { } around the mark; of whatever code `crashcheck learn` saw to access the
+ * variable at an address from this call on until it is freed. The first two are no calls: nobody defines the functions. */
+__attribute__((weak)) void crashcheck_guard_function(void);
+__attribute__((weak)) void crashcheck_guard_block(void);
+__attribute__((weak)) void crashcheck_guard_address(const void *address);
+
 #define CRASHCHECK_OP_BEGIN() do { if (crashcheck_op_begin) crashcheck_op_begin(); } while (0)
 #define CRASHCHECK_OP_END() do { if (crashcheck_op_end) crashcheck_op_end(); } while (0)
 #define CRASHCHECK_READY() do { if (crashcheck_ready) crashcheck_ready(); } while (0)
 #define CRASHCHECK_READY_ACKED(acked) (crashcheck_ready_acked ? crashcheck_ready_acked(acked) : (acked))
+#define CRASHCHECK_GUARD_FUNCTION() ((void)(crashcheck_guard_function && (crashcheck_guard_function(), 1)))
+#define CRASHCHECK_GUARD_BLOCK() ((void)(crashcheck_guard_block && (crashcheck_guard_block(), 1)))
+#define CRASHCHECK_GUARD_ADDRESS(address) ((void)(crashcheck_guard_address && (crashcheck_guard_address(address), 1)))
 
 #ifdef __cplusplus
 }

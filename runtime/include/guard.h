@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_GUARD_VERSION 1u
+#define CC_GUARD_VERSION 2u
 
 /* -- Tables in the program: constant data, so that no constructor has to run before the first access ------------------- */
 
@@ -31,7 +31,8 @@ struct cc_guard_unit {
     const struct cc_guard_site *sites; /* by site; NULL in a training build */
     const void *facts;           /* what is in the ELF section "crashcheck_facts" */
     uint32_t version;            /* CC_GUARD_VERSION it was compiled for */
-    uint32_t met;                /* for the runtime: it has copied the facts */
+    uint32_t met;                /* for the runtime: whether it knows the unit, and what it does for it */
+    uint64_t learned;            /* digest of the sets that it is guarded with; 0 in a training build */
 };
 
 /* -- Calls -------------------------------------------------------------------------------------------------------------- */
@@ -41,6 +42,9 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
 void cc_guard_end(void);
 /* A local begins to live there: what was there before is gone. */
 void cc_guard_forget(const void *address, uint64_t size);
+
+/* Whoever accesses the variable at `address` is noted in a training build: crashcheck.h. */
+void crashcheck_guard_address(const void *address);
 
 /* How many threads are stalled at this moment. Tests wait for it; a program need not know of it. */
 unsigned crashcheck_guard_stalled(void);
@@ -61,13 +65,17 @@ struct cc_guard_header {
     uint64_t facts_lost;         /* units for whose facts there was no room */
     uint64_t unseen;             /* accesses that were not observed: no memory for what is known of the variable */
     uint64_t taken_over;         /* locks of variables that were taken from threads that never gave them back */
+    uint64_t unforgotten;        /* freed blocks whose size the allocator does not give: their variables live on */
+    uint64_t learned;            /* digest of the sets that the first unit was guarded with */
+    uint64_t otherwise;          /* units that were guarded with other sets than that */
 };
 
 enum cc_guard_kind {
     CC_GUARD_REMOTE = 1,         /* `site` had `before` of another thread, or nil, as its remote predecessor */
     CC_GUARD_SAME_THREAD = 2,    /* `site` followed `before` of the same thread, on a variable of no other thread so far */
-    CC_GUARD_VIOLATION = 3,      /* as REMOTE, but not in the belonging set */
+    CC_GUARD_VIOLATION = 3,      /* as REMOTE, but not in the belonging set: when it was found, or when the stall was over */
     CC_GUARD_UNTRAINED = 4,      /* `site` was accessed, and training never ran it; `before` is 0 */
+    CC_GUARD_ADDRESSED = 5,      /* `site` accessed a variable of crashcheck_guard_address; `before` is 0 */
 };
 
 /* An observation and how often it was made. A row counts once `written` is set; equal ones may appear more than once. */
@@ -80,8 +88,8 @@ struct cc_guard_row {
     uint32_t thread;             /* that made it first, numbered from 1 */
     uint64_t order;              /* of the row's first observation among those of all rows, from 1 */
     uint64_t count;
-    uint32_t resolved;           /* of violations: how often another thread's access ended the stall */
-    uint32_t unresolved;         /* how often the longest stall was over, or there was none as the guard only observes */
+    uint32_t resolved;           /* of violations: how often it was found, and another thread's access ended the stall */
+    uint32_t unresolved;         /* how often it took place: the longest stall was over, or the guard only observes */
     uint64_t stalled_ns;         /* in all */
 };
 

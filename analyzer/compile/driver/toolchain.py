@@ -119,7 +119,8 @@ def _has_ziglang() -> bool:
     return any(os.path.isdir(os.path.join(folder or ".", "ziglang")) for folder in sys.path)
 
 
-THREADS = "CRASHCHECK_THREADS"  # "learn", or the path of learned sets: compile for runtime/guard, not for the recorder
+# Set: compile for runtime/guard, not for the recorder. Its values are in learned_sets.py.
+THREADS = "CRASHCHECK_THREADS"
 
 
 class Runtime:

@@ -1,7 +1,8 @@
 """The pass of `crashcheck learn` and `crashcheck guard`: a call before and after each access that threads may share.
 
 Contract: runtime/include/guard.h. In a training build all such accesses are bracketed; in a guarded one those to
-variables that training saw to be shared (AI §3.2, footnote) and those of code that training never ran.
+variables that training saw to be shared (AI §3.2, footnote) and those of code that training never ran. Not bracketed
+are groups of hot sites, and where only marked accesses count all others (AI §3.3).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from crashcheck.analyzer.compile.ir.typemap import Target
 from crashcheck.analyzer.compile.learned_sets import LearnedSets
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 
-VERSION = 1  # CC_GUARD_VERSION
+VERSION = 2  # CC_GUARD_VERSION
 
 _DECLARED = """
 declare void @cc_guard_begin(ptr, i64, ptr, i32) nounwind
@@ -40,6 +41,7 @@ _ALLOCA = re.compile(r"  (%[-\w.$]+) = alloca ")
 _LIFETIME = re.compile(r"  call void @llvm\.lifetime\.start\.p0\(.*?(%[-\w.$]+)\)")
 _SITE = "{ i64, ptr, i32, i32 }"
 _BULK = ("llvm.memcpy", "llvm.memmove", "llvm.memset")
+_MARKS = ("crashcheck_guard_function", "crashcheck_guard_block")  # of crashcheck.h
 _LANES = ("llvm.masked.", "llvm.x86.")
 
 
@@ -65,7 +67,8 @@ def escaping_locals(body: Sequence[str]) -> set[str]:
 class _Bracket:
     """An access: its site, and in the output the places of the calls before and after it.
 
-    `pointer` and `size` are what it accesses; `life` is the place in `Guarding._lives` if that is a local, else None.
+    `pointer` and `size` are what it accesses; `life` is the place in `Guarding._lives` if that is a local, else None;
+    `dbg` is the number of its DILocation, 0 if it has none.
     """
 
     site: int
@@ -74,6 +77,7 @@ class _Bracket:
     pointer: str
     size: str
     life: int | None
+    dbg: int
 
 
 # Facts of a unit from its sites, the hashes of its functions, and what was not understood.
@@ -83,7 +87,8 @@ Describe = Callable[[tuple[Site, ...], dict[str, str], tuple[UnhookedConstruct, 
 class Guarding(Rewriter):
     """Brackets the accesses of one unit, and writes the tables of its sites.
 
-    `learned`: the sets to guard with, None in a training build; `folder`: what their names are relative to.
+    `learned`: the sets to guard with, in a training build those of an earlier one; `folder`: what their names are
+    relative to; `training`: all accesses are bracketed, or if `marked` those that the program marks.
     """
 
     def __init__(
@@ -93,12 +98,18 @@ class Guarding(Rewriter):
         models: frozenset[str],
         keep_debug: bool,
         describe: Describe,
-        learned: LearnedSets | None,
+        learned: LearnedSets,
         folder: str,
+        training: bool = False,
+        marked: bool = False,
     ) -> None:
         super().__init__(module, debug, models, keep_debug)
         self._describe = describe
         self._learned = learned
+        self._left_alone = learned.left_alone()
+        self._training = training
+        self._only_marked = marked or learned.marked
+        self._marks: set[int] = set()  # blocks and functions, by their number in the debug information
         self._namer = Namer(folder)
         self._escaped: set[str] = set()
         self._brackets: list[_Bracket] = []
@@ -122,7 +133,9 @@ class Guarding(Rewriter):
             begin = len(self.out)
             self.out += ["", line, ""] if alone else ["", ""]
             site = self.site(kind, line, target)
-            self._brackets.append(_Bracket(site, begin, len(self.out) - 1, pointer, size, self._life_of.get(base)))
+            found = DBG.search(line)
+            dbg = int(found[1]) if found is not None else 0
+            self._brackets.append(_Bracket(site, begin, len(self.out) - 1, pointer, size, self._life_of.get(base), dbg))
         elif alone:
             self.out.append(line)
 
@@ -203,15 +216,21 @@ class Guarding(Rewriter):
     def _assembly(self, line: str, following: list[str], at: int) -> None:
         self._plain(line, following)
 
+    def _before_call(self, line: str, whole: str, callee: str, parenthesis: int, musttail: bool) -> None:
+        """A mark of crashcheck.h is a call of a function that nobody defines, where its address is not null."""
+        found = DBG.search(line) if callee in _MARKS else None
+        if found is not None:
+            scope: int | None = next(self.debug.scopes(int(found[1])), None)
+            if callee == _MARKS[0]:
+                scope = self.debug.function_of(int(found[1]))
+            self._marks.update(() if scope is None else (scope,))
+
     # -- what only the recorder asks for -----------------------------------------------------------------------
 
     def _give_turn(self) -> None:
         pass
 
     def _leave_here(self, left: bool) -> None:
-        pass
-
-    def _before_call(self, line: str, whole: str, callee: str, parenthesis: int, musttail: bool) -> None:
         pass
 
     def read_by(self, line: str, callee: str, parenthesis: int) -> None:
@@ -224,16 +243,29 @@ class Guarding(Rewriter):
         codes = self._namer.codes([facts])
         for bracket in self._brackets:
             number = bracket.site
-            if self._learned is not None:
-                row = guarded(self._namer.named(facts, number), codes, self._learned)
-                if row is None:
+            if self._only_marked or not self._training:
+                site = self._namer.named(facts, number)
+                if self._only_marked and not self._is_marked(bracket, site, codes):
                     continue
-                number = len(self._table)
-                self._table.append(row)
+                row = None if self._training else guarded(site, codes, self._learned, self._left_alone)
+                if row is not None:
+                    number = len(self._table)
+                    self._table.append(row)
+                elif not self._training:
+                    continue
             self._emit_bracket(bracket, number)
             if bracket.life is not None:
                 place, call = self._lives[bracket.life]
                 self.out[place] = call
+
+    def _is_marked(self, bracket: _Bracket, site: NamedSite, codes: Mapping[str, str]) -> bool:
+        """Whether the site is in a block or function with a mark, or accessed a variable that the program named."""
+        if bracket.dbg and not self._marks.isdisjoint(self.debug.scopes(bracket.dbg)):
+            return True
+        known = self._learned.sites.get(site.name)
+        if known is None or not self._training:
+            return known is not None
+        return known.addressed and self._learned.codes.get(site.code) == codes[site.code]
 
     def _emit_bracket(self, bracket: _Bracket, number: int) -> None:
         """Fill in the calls around an access. `number`: of its row in the table; in a training build its site."""
@@ -251,7 +283,8 @@ class Guarding(Rewriter):
             place = f"getelementptr (i64, ptr @cc.guard.sets, i64 {first})"
             rows.append(f"{_SITE} {{ i64 {id_}, ptr {place}, i32 {len(members)}, i32 0 }}")
             first += len(members)
-        sites = "null" if self._learned is None else "@cc.guard.sites"
+        digest = 0 if self._training else self._learned.digest()
+        sites = "null" if self._training else "@cc.guard.sites"
         facts = "".join(f"\\{byte:02X}" for byte in blob)
         return "\n".join(
             [
@@ -259,8 +292,8 @@ class Guarding(Rewriter):
                 f"@cc.guard.sets = internal constant [{len(sets)} x i64] [{', '.join(f'i64 {one}' for one in sets)}]",
                 f"@cc.guard.sites = internal constant [{len(rows)} x {_SITE}] [{', '.join(rows)}]",
                 f'{hooks.FACTS} = internal constant [{len(blob)} x i8] c"{facts}", section "{section}", align 8',
-                f"{hooks.UNIT} = internal global {{ i64, ptr, ptr, i32, i32 }} "
-                f"{{ i64 {key}, ptr {sites}, ptr {hooks.FACTS}, i32 {VERSION}, i32 0 }}, align 8",
+                f"{hooks.UNIT} = internal global {{ i64, ptr, ptr, i32, i32, i64 }} "
+                f"{{ i64 {key}, ptr {sites}, ptr {hooks.FACTS}, i32 {VERSION}, i32 0, i64 {digest} }}, align 8",
                 "",
             ]
         )
@@ -273,10 +306,12 @@ class Guarding(Rewriter):
     }
 
 
-def guarded(site: NamedSite, codes: Mapping[str, str], learned: LearnedSets) -> tuple[int, list[int]] | None:
+def guarded(
+    site: NamedSite, codes: Mapping[str, str], learned: LearnedSets, left_alone: frozenset[str]
+) -> tuple[int, list[int]] | None:
     """The id of a site and the ids in its belonging set, nil first; no ids if training never ran it.
 
-    `codes`: the hashes of the code now. None: the site accessed no shared variable in training.
+    `codes`: the hashes of the code now; `left_alone`: groups that are not guarded. None: the site is not.
     """
     number = site_id(site.name)
     if learned.codes.get(site.code) != codes[site.code]:
@@ -284,4 +319,6 @@ def guarded(site: NamedSite, codes: Mapping[str, str], learned: LearnedSets) -> 
     known = learned.sites.get(site.name)
     if known is None:
         return number, []
-    return (number, sorted(0 if name is None else site_id(name) for name in known.before)) if known.shared else None
+    if not known.shared or known.group in left_alone:
+        return None
+    return number, sorted(0 if name is None else site_id(name) for name in known.before)

@@ -23,7 +23,7 @@ from crashcheck.analyzer.compile.instrument.rewriter import Rewriter
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, metadata_without_debug
 from crashcheck.analyzer.compile.ir.layouts import layouts_of
 from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, for_clang_19, matching, read_module, type_end
-from crashcheck.analyzer.compile.learned_sets import LearnedSets
+from crashcheck.analyzer.compile.learned_sets import LEARN, MARKED, LearnedSets
 from crashcheck.errors import CrashcheckError
 
 _FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
@@ -38,6 +38,11 @@ _VARIABLE = re.compile(
 
 _C = re.compile(r"^![0-9]+ = (?:distinct )?!DICompileUnit\(language: DW_LANG_C\d*,", re.MULTILINE)
 _INLINE = re.compile(r"^define available_externally (.*!dbg (!\d+))", re.MULTILINE)
+# Attributes that passes infer of functions, which calls of the guard make untrue.
+_EFFECTS = re.compile(
+    r"(?<= )(?:memory\([^)]*\)|readnone|readonly|writeonly|argmemonly|inaccessiblememonly|inaccessiblemem_or_argmemonly"
+    r"|nosync|speculatable) (?=[^\n]*\})"
+)
 _SYSTEM = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 
 # Mangled names of members of std::atomic and what it is made of, and of libpmemobj++'s p and persistent_ptr.
@@ -60,7 +65,7 @@ class UnitOptions:
     notes: tuple[str, ...] = ()
     command: tuple[str, ...] = ()  # as in UnitFacts
     operations: tuple[str, ...] = ()  # functions that are marked as operations
-    threads: str = ""  # "learn", or the path of learned sets to guard with: no recorder's hooks, but calls of guard.h
+    threads: str = ""  # as CRASHCHECK_THREADS (toolchain.py): no recorder's hooks, but calls of guard.h
 
 
 _ready = False
@@ -115,7 +120,27 @@ def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.run(module, builder)
+    if options.threads and options.level != "0":
+        # What is learned and guarded are the accesses that the program makes, not those that its source has.
+        _optimise(module, str(module), options)
+        return _EFFECTS.sub("", str(module))
     return keep_inline_definitions(str(module))
+
+
+def _optimise(module: llvm.ModuleRef, text: str, options: UnitOptions) -> llvm.TargetMachine:
+    """Run the passes of -O on a module, whose text is `text`; the machine to emit code for."""
+    flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
+    speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(
+        opt=speed,
+        reloc="pic" if "PIC Level" in flags else "static",
+        codemodel=_CODE_MODELS.get(flags.get("Code Model", ""), "default"),
+    )
+    tuning = llvm.create_pipeline_tuning_options(speed_level=speed)
+    tuning.loop_vectorization = tuning.slp_vectorization = speed >= 2
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return machine
 
 
 def keep_inline_definitions(text: str) -> str:
@@ -187,13 +212,24 @@ def _instrumented(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
 
 def _bracketed(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     """The unit of a program that learns or is guarded."""
-    training = options.threads == "learn"
-    learned = None if training else LearnedSets.load(Path(options.threads))
+    marked = options.threads.startswith(MARKED)
+    path = "" if options.threads == LEARN else options.threads.removeprefix(MARKED)
+    none_yet = not path or (marked and not os.path.exists(path))
+    learned = LearnedSets() if none_yet else LearnedSets.load(Path(path))
     module = read_module(text)
     debug = DebugInfo(module.metadata)
-    folder = os.path.dirname(options.threads)
     describe = partial(_facts, options)
-    guarding = Guarding(module, debug, options.models, options.keep_debug, describe, learned, folder)
+    guarding = Guarding(
+        module,
+        debug,
+        options.models,
+        options.keep_debug,
+        describe,
+        learned,
+        folder=os.path.dirname(path),
+        training=marked or not path,
+        marked=marked,
+    )
     result = guarding.run()
     assert guarding.facts is not None
     key, blob = encode(guarding.facts)
@@ -331,18 +367,8 @@ def verified(text: str, options: UnitOptions) -> llvm.ModuleRef:
 def emit(text: str, options: UnitOptions) -> bytes:
     """Verify, optimise and emit an object (or assembly). Raises CrashcheckError `ir-invalid`."""
     module = verified(text, options)
-    flags = dict(_FLAG.findall(text, max(text.rfind("\n}\n"), 0)))
-    speed = {"0": 0, "1": 1, "2": 2, "3": 3, "s": 2, "z": 2}[options.level]
-    machine = llvm.Target.from_triple(module.triple).create_target_machine(
-        opt=speed,
-        reloc="pic" if "PIC Level" in flags else "static",
-        codemodel=_CODE_MODELS.get(flags.get("Code Model", ""), "default"),
-    )
+    machine = _optimise(module, text, options)
     machine.set_asm_verbosity(False)
-    tuning = llvm.create_pipeline_tuning_options(speed_level=speed)
-    tuning.loop_vectorization = tuning.slp_vectorization = speed >= 2
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
     if options.assembly:
         return str(machine.emit_assembly(module)).encode()
     return bytes(machine.emit_object(module))

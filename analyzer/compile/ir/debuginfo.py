@@ -114,6 +114,23 @@ class DebugInfo:
         self._positions[number] = result
         return result
 
+    def scopes(self, number: int) -> Iterator[int]:
+        """The blocks and functions around a DILocation, innermost first, and then those that it was inlined into."""
+        found = _LOCATION.search(self.node(number))
+        if found is None:
+            return
+        for scope in self._chain(int(found[3]), "scope"):
+            text = self.node(scope)
+            if "!DILexicalBlock" not in text and "!DISubprogram(" not in text:
+                break
+            yield scope
+        if found[4]:
+            yield from self.scopes(int(found[4]))
+
+    def function_of(self, number: int) -> int | None:
+        """The DISubprogram of a DILocation."""
+        return next((scope for scope in self.scopes(number) if "!DISubprogram(" in self.node(scope)), None)
+
     def subprogram(self, number: int) -> SourcePosition:
         """Where a function is defined."""
         file, function = self._scope(number)

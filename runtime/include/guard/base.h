@@ -4,7 +4,7 @@
  *
  *   rows      observations, in a file that processes share and that a crash leaves whole
  *   shadow    what is known of each variable: its last two accesses by different threads, and who has it now
- *   guard     the check before an access, and the stall
+ *   guard     the check before an access, and the stall (the way of nearly all accesses is inline, below and there)
  *   lifetime  memory that ends: free, munmap and what else begins a new life at an old address
  */
 #ifndef CRASHCHECK_GUARD_BASE_H
@@ -32,8 +32,8 @@
 HIDDEN bool cc_rows_open(const char *path, bool training);
 /* The row of an observation, begun by whoever makes it first; NULL if there is no room. */
 HIDDEN struct cc_guard_row *cc_row(uint64_t site, uint64_t before, uint32_t kind, uint32_t thread);
-/* Copies the unit's facts to the log, once. */
-HIDDEN void cc_rows_meet(struct cc_guard_unit *unit);
+/* Notes a unit in the log: its facts, and which sets it is guarded with. */
+HIDDEN void cc_rows_meet(const struct cc_guard_unit *unit);
 extern HIDDEN struct cc_guard_header *cc_log;
 
 /* shadow.c */
@@ -42,7 +42,7 @@ extern HIDDEN struct cc_guard_header *cc_log;
 struct record {
     uint64_t last, previous;     /* ids; 0: none */
     uint32_t thread;             /* of `last` */
-    uint32_t reserved;
+    uint32_t addressed;          /* by crashcheck_guard_address */
 };
 
 /* What is known of an aligned word of eight bytes. A variable is a run of bytes that every access so far covered as a whole
@@ -59,15 +59,18 @@ struct word {
     };
 };
 
-HIDDEN bool cc_shadow_open(void);
-/* The word at an address; NULL if there is no memory for it, or `make` is false and it was never accessed. */
-HIDDEN struct word *cc_word(uintptr_t address, bool make);
-/* Of a word that is held: the records of `size` bytes from `offset`, and how many there are; NULL if there is no memory. */
-HIDDEN struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count);
-/* Has the word to itself until cc_give; a thread has one word at a time. */
-HIDDEN void cc_take(struct word *word);
-HIDDEN void cc_give(struct word *word);
-HIDDEN void cc_forget(uintptr_t address, uint64_t size);
+/* A chunk holds the words of CHUNK_BYTES of the program's memory. All of this is address space that becomes memory where it is
+ * used: for a word of the program that is accessed, 64 bytes. */
+#define ADDRESS_BITS 47u
+#define CHUNK_BITS 16u
+#define CHUNK_BYTES (1ul << CHUNK_BITS)
+#define CHUNK_WORDS (CHUNK_BYTES / WORD_BYTES)
+#define GROUP_WORDS 64u /* words that are marked as accessed together: a page of them */
+struct chunk {
+    struct word words[CHUNK_WORDS];
+    _Atomic uint64_t accessed[CHUNK_WORDS / GROUP_WORDS / 64]; /* groups */
+};
+extern HIDDEN struct chunk *_Atomic *cc_chunks; /* by address */
 
 struct thread {
     uint32_t id;                 /* from 1, of no other thread ever; 0 before its first access */
@@ -75,5 +78,48 @@ struct thread {
     struct word *held;
 };
 extern HIDDEN __thread struct thread cc_self TLS_MODEL;
+
+HIDDEN bool cc_shadow_open(void);
+/* Before a thread takes a word: its first access, or a handler in the midst of one, or what follows one that a jump left. */
+HIDDEN void cc_ready_thread(void);
+HIDDEN void cc_rename_thread(void); /* in a forked child */
+/* The word at an address; NULL if there is no memory for it, or `make` is false and it was never accessed. */
+HIDDEN struct word *cc_word(uintptr_t address, bool make);
+/* Of a word that is held: the records of `size` bytes from `offset`, and how many there are; NULL if there is no memory. */
+HIDDEN struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count);
+HIDDEN void cc_wait_for(struct word *word); /* until it is this thread's */
+HIDDEN void cc_wake(struct word *word);     /* gives it up, and wakes who is stalled there */
+HIDDEN void cc_forget(uintptr_t address, uint64_t size);
+
+/* Has the word to itself until cc_give, if no other thread has it; a thread has one word at a time. */
+static inline bool cc_try(struct word *word)
+{
+    uint32_t owner = 0;
+    cc_self.held = word; /* before it is: a signal handler gives it up */
+    bool taken = atomic_compare_exchange_strong_explicit(&word->owner, &owner, cc_self.tid, memory_order_acquire,
+                                                         memory_order_relaxed);
+    cc_self.held = word; /* and after it is: a handler that ran before gave up nothing */
+    return taken;
+}
+
+/* The same, however long it takes. */
+static inline void cc_take(struct word *word)
+{
+    if (UNLIKELY(!cc_try(word))) {
+        cc_wait_for(word);
+        cc_self.held = word;
+    }
+}
+
+static inline void cc_give(struct word *word)
+{
+    cc_self.held = NULL;
+    if (UNLIKELY(atomic_load_explicit(&word->owner, memory_order_relaxed) != cc_self.tid))
+        return; /* a handler gave it up, or it was taken over */
+    if (UNLIKELY(atomic_load_explicit(&word->waiting, memory_order_relaxed) != 0))
+        cc_wake(word);
+    else
+        atomic_store_explicit(&word->owner, 0, memory_order_release);
+}
 
 #endif

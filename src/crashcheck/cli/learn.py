@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 if TYPE_CHECKING:
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Judged, Observed
     from crashcheck.analyzer.concurrency.observations import Log
+    from crashcheck.stages.threads import Run
 
 LEARNED = "crashcheck.learned.json"
+LEARNED_OF_MARKED = "crashcheck.marked.json"
 RUNS = 10
 
 
@@ -29,42 +31,57 @@ def add_parser(subparsers: Any) -> None:
         "one that no passing run showed: before they do harm, if they do.",
     )
     add_config(parser)
-    parser.add_argument("--file", help=f"what was learned (default: {LEARNED} beside the configuration)")
+    add_file(parser)
     parser.add_argument("--runs", type=int, metavar="N", help=f"how many runs to learn from (default: {RUNS})")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="do not stop at a run that fails; nothing is learned from it"
+    )
     parser.add_argument("--check", action="store_true", help="run once and report what was not learned")
     parser.add_argument("--relax", action="store_true", help="with --check: if the run passes, learn what it showed")
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """The options that choose what was learned, for `learned_at`."""
+    parser.add_argument(
+        "--file",
+        help=f"what was learned (default: {LEARNED} beside the configuration, with --marked {LEARNED_OF_MARKED})",
+    )
+    parser.add_argument(
+        "--marked", action="store_true", help="observe and guard only what the program marks by CRASHCHECK_GUARD_…"
+    )
+
+
+def learned_at(args: argparse.Namespace, config: Config) -> Path:
+    """Where what was learned is."""
+    return Path(args.file) if args.file else config.folder / (LEARNED_OF_MARKED if args.marked else LEARNED)
 
 
 def main(args: argparse.Namespace) -> int:
     if args.relax and not args.check:
         raise CrashcheckError("bad-option", "--relax needs --check: otherwise every passing run is learned from.")
-    if args.check and args.runs is not None:
-        raise CrashcheckError("bad-option", "--runs cannot be used with --check, which runs the workload once.")
+    if args.check and (args.runs is not None or args.keep_going):
+        raise CrashcheckError(
+            "bad-option", "--runs and --keep-going cannot be used with --check, which runs the workload once."
+        )
     if args.runs is not None and args.runs < 1:
         raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
     config = load(args.config)
-    path = Path(args.file) if args.file else config.folder / LEARNED
+    path = learned_at(args, config)
     if args.check:
-        checked = check(config, path, relax=args.relax)
+        checked = check(config, path, relax=args.relax, marked=args.marked)
         for line in report_lines(checked):
             print(line)
         return EXIT_FINDINGS if checked.judged.violations or checked.failure else EXIT_CLEAN
-    learning = learn(config, path, args.runs or RUNS, lambda line: print(line, flush=True))
-    print(summary(learning, path))
+    learned = learn(
+        config,
+        path,
+        args.runs or RUNS,
+        lambda line: print(line, flush=True),
+        marked=args.marked,
+        keep_going=args.keep_going,
+    )
+    print(summary(learned, path))
     return EXIT_CLEAN
-
-
-@dataclass(frozen=True, slots=True)
-class Learning:
-    """What learning did. `new`: for each run, how many predecessors of accesses it added."""
-
-    new: tuple[int, ...]
-    learned: AnticipatingInvariants
-
-    @property
-    def levelled_at(self) -> int:
-        """The last run (from 1) that added something; 0 if none did."""
-        return max((number for number, many in enumerate(self.new, 1) if many), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,53 +94,101 @@ class Checked:
     added: int
 
 
-def learn(config: Config, path: Path, runs: int, report: Callable[[str], None] | None = None) -> Learning:
+def learn(
+    config: Config,
+    path: Path,
+    runs: int,
+    report: Callable[[str], None] = lambda line: None,
+    *,
+    marked: bool = False,
+    keep_going: bool = False,
+) -> AnticipatingInvariants:
     """Runs the workload `runs` times and merges what the runs show into the file at `path`.
 
-    Raises CrashcheckError: learn-run-failed if a run fails (the file stays as it was), learn-nothing, and those of
-    running and of the file.
+    Whatever ends it early, the runs that passed before are kept. A run that fails ends it unless `keep_going`.
+
+    Raises CrashcheckError: learn-run-failed if a run fails, learn-nothing, and those of running and of the file.
     """
-    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
     from crashcheck.stages.threads import threaded_runs
 
-    learned = AnticipatingInvariants.load(path) if path.exists() else AnticipatingInvariants()
-    new: list[int] = []
-    with threaded_runs(config, "learn") as run:
-        for number in range(1, runs + 1):
-            try:
-                log, _ = run(number, True)
-            except CrashcheckError as error:
-                if error.slug not in ("workload-failed", "workload-timeout"):
-                    raise
-                raise CrashcheckError(
-                    "learn-run-failed",
-                    f"run {number} of {runs}: {error.message}",
-                    "Nothing was kept: only passing runs are learned from. `crashcheck learn --check` shows how a run "
-                    "differs from what was learned before.",
-                ) from error
-            observed = _observed(log, path)
-            before = learned.predecessors
-            learned = learned.learn(observed)
-            new.append(learned.predecessors - before)
-            if report is not None:
-                new_ones = _of(new[-1], "new predecessor")
-                report(f"run {number:{len(str(runs))}}: {_of(observed.accesses, 'access', 'accesses')}, {new_ones}")
-    learned.save(path)
-    return Learning(tuple(new), learned)
+    learned = _learned_so_far(path, marked)
+    first = learned.runs
+    try:
+        with threaded_runs(config, _threads(config, marked)) as run:
+            for number in range(1, runs + 1):
+                try:
+                    log = _passing(run, number, runs, learned.runs - first)
+                except CrashcheckError as error:
+                    if error.slug != "learn-run-failed" or not keep_going:
+                        raise
+                    report(f"run {number:{len(str(runs))}}: failed, nothing is learned from it")
+                    continue
+                observed = _observed(log, path, marked)
+                learned = learned.learn(observed)
+                accesses, new = _of(observed.accesses, "access", "accesses"), _of(learned.new[-1], "new predecessor")
+                report(f"run {number:{len(str(runs))}}: {accesses}, {new}")
+    except KeyboardInterrupt:
+        report(f"interrupted: {_of(learned.runs - first, 'run')} kept in {path}")
+        raise
+    finally:
+        if learned.runs > first:
+            learned.save(path)
+    if learned.runs == first:
+        raise CrashcheckError("learn-run-failed", f"none of {runs} runs passed.", "Only passing runs are learned from.")
+    return learned
 
 
-def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
+def _learned_so_far(path: Path, marked: bool) -> AnticipatingInvariants:
+    """What is in the file, if there is one. Raises CrashcheckError: those of the file, learned-marked."""
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+
+    learned = AnticipatingInvariants.load(path) if path.exists() else AnticipatingInvariants(marked=marked)
+    if learned.marked != marked:
+        raise CrashcheckError(
+            "learned-marked",
+            f"{path} was learned {'with' if learned.marked else 'without'} --marked.",
+            "Add or remove --marked, or name another --file: the two are not learned together.",
+        )
+    return learned
+
+
+def _threads(config: Config, marked: bool) -> str:
+    """What to build for."""
+    from crashcheck.analyzer.compile.learned_sets import LEARN, MARKED
+
+    return f"{MARKED}{(config.folder / LEARNED).resolve()}" if marked else LEARN
+
+
+def _passing(run: Run, number: int, runs: int, passed: int) -> Log | None:
+    """The log of a run, after `passed` that did. Raises CrashcheckError learn-run-failed and those of running."""
+    try:
+        return run(number, True)[0]
+    except CrashcheckError as error:
+        if error.slug not in ("workload-failed", "workload-timeout"):
+            raise
+        kept = f"The {_of(passed, 'run')} before it are kept: o" if passed else "Nothing was kept: o"
+        raise CrashcheckError(
+            "learn-run-failed",
+            f"run {number} of {runs}: {error.message}",
+            f"{kept}nly passing runs are learned from. `crashcheck learn --check` shows how a run differs from what "
+            "was learned before.",
+        ) from error
+
+
+def check(config: Config, path: Path, *, relax: bool = False, marked: bool = False) -> Checked:
     """Runs the workload once and holds it against the file at `path`; `relax`: learns from it if it passes.
 
-    Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learn-nothing and those of running.
+    Raises CrashcheckError: learned-missing, learned-corrupt, learned-version, learned-marked, learn-nothing and those
+    of running.
     """
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
     from crashcheck.stages.threads import threaded_runs
 
-    learned = AnticipatingInvariants.load(path)
-    with threaded_runs(config, "learn") as run:
+    AnticipatingInvariants.load(path)
+    learned = _learned_so_far(path, marked)
+    with threaded_runs(config, _threads(config, marked)) as run:
         log, end = run(1, False)
-    observed = _observed(log, path)
+    observed = _observed(log, path, marked)
     failure = "" if end.exit_code == 0 else end.text(config.workload.timeout_s)
     added = -1
     if relax and not failure:
@@ -133,7 +198,7 @@ def check(config: Config, path: Path, *, relax: bool = False) -> Checked:
     return Checked(learned.judge(observed), failure, added)
 
 
-def _observed(log: Log | None, path: Path) -> Observed:
+def _observed(log: Log | None, path: Path, marked: bool) -> Observed:
     """A run's interleavings, named relative to the folder of what is learned. Raises CrashcheckError learn-nothing."""
     from crashcheck.analyzer.concurrency import observe
 
@@ -141,29 +206,40 @@ def _observed(log: Log | None, path: Path) -> Observed:
     if observed is None or not observed.seen:
         raise CrashcheckError(
             "learn-nothing",
-            "the workload made no access to memory that crashcheck observes.",
-            "[build] must compile all of it again, with crashcheck-cc or crashcheck-c++: `make` does not notice that "
-            "the compiler changed.",
+            f"the workload made no {'marked ' * marked}access to memory that crashcheck observes.",
+            "Mark functions or blocks (crashcheck.h), or addresses and run `crashcheck learn` without --marked first."
+            if marked
+            else "[build] must compile all of it again, with crashcheck-cc or crashcheck-c++: `make` does not notice "
+            "that the compiler changed.",
         )
     return observed
 
 
-def summary(learning: Learning, path: Path) -> str:
-    """What was learned, and since when nothing new came."""
-    learned, runs, at = learning.learned, len(learning.new), learning.levelled_at
+def summary(learned: AnticipatingInvariants, path: Path) -> str:
+    """What was learned in all runs, how much of it in which, and since when nothing new came."""
+    runs, at = learned.runs, learned.levelled_at
     text = (
         f"{_of(learned.predecessors, 'predecessor')} of {_of(learned.guarded, 'access', 'accesses')} to shared memory"
     )
-    text += f", from {_of(learned.runs, 'run')}"
+    text += f", from {_of(runs, 'run')}"
     if not learned.guarded:
         text += "; no two threads accessed the same variable"
     elif at == runs:
         text += "; the last run still brought new ones: more runs may"
-    elif at:
-        text += f"; nothing new since run {at}"
     else:
-        text += "; nothing new"
-    return f"{text}\n{path}"
+        text += f"; nothing new since run {at}"
+    return f"{text}\nnew predecessors: {curve(learned.new)}\n{path}"
+
+
+def curve(new: Sequence[int]) -> str:
+    """How many predecessors came in the first run, the second, and from there on in twice as many runs at a time."""
+    parts, first = [], 0
+    while first < len(new):
+        last = min(max(2 * first, first + 1), len(new))
+        which = f"run {last}" if last == first + 1 else f"runs {first + 1}–{last}"
+        parts.append(f"{sum(new[first:last])} in {which}")
+        first = last
+    return ", ".join(parts)
 
 
 def report_lines(checked: Checked) -> Iterator[str]:

@@ -21,7 +21,7 @@ Run = Callable[[int, bool], tuple[Log | None, ProcessEnd]]
 
 @contextmanager
 def threaded_runs(config: Config, threads: str) -> Iterator[Run]:
-    """Build for `threads` ("learn", or a path of learned sets), and give the function that runs the workload once.
+    """Build for `threads` (a value of CRASHCHECK_THREADS), and give the function that runs the workload once.
 
     Raises CrashcheckError: those of `built`, `run_plain` and `read_log`.
     """

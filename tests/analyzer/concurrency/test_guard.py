@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
+from crashcheck.analyzer.concurrency.observations import HEADER_BYTES, ObservationKind, read_log
 from support import compilers
 from support.command_line import run_crashcheck
 from support.thread_project import ThreadProject, handover
@@ -122,11 +123,124 @@ def test_what_cannot_be_guarded_or_read_is_an_error_that_names_it(project: Proje
     project.source("static int x;\nint *p = &x;\nint main(void) { return *p; }\n")
     project.run("learn", "--runs", "1")
     assert "[guard-nothing]" in project.run("guard", status=2)
-    for content in (b"", b"x" * 5000):
-        (project.folder / "log").write_bytes(content)
+    log = project.folder / "log"
+    for content in (b"", b"x" * 5000, b"CCCguard" + bytes(5000), b"CCCguard\2\0\0\0\xff\xff\xff\xff" + bytes(5000)):
+        log.write_bytes(content)
         assert "[guard-log]" in project.run("guard", "report", "log", status=2)
+    for missing in ("none", "."):
+        assert "[guard-log]" in project.run("guard", "report", missing, status=2)
     assert "[bad-option]" in project.run("guard", "report", status=2)
     assert "[bad-option]" in project.run("guard", "--runs", "2", status=2)
+
+
+def test_a_damaged_log_is_an_error_that_names_it(project: Project) -> None:
+    project.run("learn", "--runs", "1")
+    project.run("guard")
+    assert project.program("late") == 0
+    log = project.folder / "log"
+    whole = log.read_bytes()
+    row = whole.index(struct.pack("<II", 1, 1), HEADER_BYTES)
+    at = whole.index(b"CRSHFCT\n")
+    for damaged in (whole[: row + 8], whole[:at] + b"CRSHFCT\n" + bytes(8) + whole[at + 16 :]):
+        log.write_bytes(damaged)
+        assert f"{log}" in project.run("guard", "report", str(log), status=2)
+
+
+def test_a_program_that_was_guarded_with_other_sets_is_reported_as_that(project: Project) -> None:
+    project.run("learn", "--runs", "1")
+    project.run("guard")
+    assert project.program() == 0
+    project.run("learn", "--runs", "1")
+    assert project.run("guard", "report", "log").splitlines()[-1] == (
+        "not exact: what was expected, and left alone: other sets were learned since the program was built"
+    )
+
+
+def test_what_was_learned_from_another_program_stalls_nothing(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> None:
+    other = Project(tmp_path_factory.mktemp("other"), environment)
+    other.source(PROGRAM.replace("set", "put").replace("get", "take"))
+    other.run("learn", "--runs", "1")
+    project.run("guard", "--file", str(other.folder / "crashcheck.learned.json"))
+    assert project.program("late") == 0
+    report = project.run("guard", "--file", str(other.folder / "crashcheck.learned.json"), "report", "log").splitlines()
+    assert report[:2] == [
+        "no violation",
+        "not judged: 7 accesses at 7 sites that training never ran, or whose code changed:",
+    ]
+
+
+def test_units_that_were_guarded_with_different_sets_are_counted(project: Project) -> None:
+    project.run("learn", "--runs", "1")
+    second = project.folder / "second.json"
+    second.write_bytes((project.folder / "crashcheck.learned.json").read_bytes().replace(b'"new": [', b'"new": [0, '))
+    (project.folder / "more.c").write_text("int more; void set_more(void) { more = 1; }\n", encoding="utf-8")
+    program = PROGRAM.replace("    return seen > 1;", "    void set_more(void);\n    set_more();\n    return seen > 1;")
+    project.source(program)
+    for name, source in (("crashcheck.learned.json", "program"), ("second.json", "more")):
+        words = ["crashcheck-cc", "--guard", name, "-c", "-g", "-O0", f"{source}.c"]
+        subprocess.run(words, cwd=project.folder, env=project.environment, check=True)
+    words = ["crashcheck-cc", "--guard", "second.json", "-pthread", "-o", "program", "program.o", "more.o"]
+    subprocess.run(words, cwd=project.folder, env=project.environment, check=True)
+    assert project.program() == 0
+    assert read_log(project.folder / "log").lost == ("1 units, guarded with other sets than the rest of the program",)
+
+
+ALLOCATOR = """
+#include <stddef.h>
+#include <string.h>
+static char arena[1 << 24];
+static _Atomic size_t used;
+void *malloc(size_t size) {
+    size_t at = __atomic_fetch_add((size_t *)&used, (size + 31) & ~(size_t)15, __ATOMIC_RELAXED);
+    return at + size < sizeof arena ? arena + (at + 15 & ~(size_t)15) : NULL;
+}
+void free(void *block) { if (block) memset(block, 0xff, 8); }
+void *calloc(size_t count, size_t size) { return malloc(count * size); }
+void *realloc(void *block, size_t size) {
+    void *moved = malloc(size);
+    if (block && moved)
+        memcpy(moved, block, size);
+    return moved;
+}
+"""
+USES_HEAP = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *body(void *place) { *(int *)place += 1; return NULL; }
+int main(void) {
+    for (int time = 0; time < 3; time++) {
+        int *place = malloc(sizeof *place);
+        pthread_t thread;
+        *place = 0;
+        pthread_create(&thread, NULL, body, place);
+        pthread_join(thread, NULL);
+        if (*place != 1)
+            return 1;
+        free(place);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("sizes", ["", "size_t malloc_usable_size(void *block) { return block ? 4 : 0; }\n"])
+def test_a_preloaded_allocator_is_asked_for_the_size_of_what_it_frees_only_if_it_can_answer(
+    project: Project, sizes: str
+) -> None:
+    """Without an answer libc's would be asked, which reads a header that is not there."""
+    project.source(USES_HEAP)
+    project.run("learn", "--runs", "1")
+    project.run("guard")
+    (project.folder / "allocator.c").write_text(ALLOCATOR + sizes, encoding="utf-8")
+    compiler = [*compilers.c_compiler(), "-shared", "-fPIC", "-O1", "-fno-builtin", "-o", "allocator.so", "allocator.c"]
+    subprocess.run(compiler, cwd=project.folder, check=True)
+    log = project.folder / "log"
+    environment = {"CRASHCHECK_GUARD": f"{AT_ONCE},log={log}", "LD_PRELOAD": str(project.folder / "allocator.so")}
+    subprocess.run([project.folder / "program"], env=environment, check=True, timeout=60)
+    freed = [] if sizes else ["3 freed blocks of an allocator without malloc_usable_size, whose accesses still count"]
+    assert list(read_log(log).lost) == freed
 
 
 @pytest.mark.parametrize("path", ["/no/such/folder/log", "{own}"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.concurrency.observations import ObservationKind, read_log
+from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, read_log
+from crashcheck.cli.learn import curve
 from support.command_line import run_crashcheck
 from support.thread_project import ThreadProject, handover
 
@@ -41,6 +44,7 @@ def test_runs_are_counted_until_nothing_new_comes(project: Project) -> None:
     assert [line.split(":")[0] for line in lines[:3]] == ["run 1", "run 2", "run 3"]
     assert lines[1].endswith(" 0 new predecessors")
     assert lines[3].endswith("from 3 runs; nothing new since run 1")
+    assert lines[4] == f"new predecessors: {lines[0].split()[4]} in run 1, 0 in run 2, 0 in run 3"
     document = json.loads(project.learned.read_text(encoding="utf-8"))
     before = {site["site"]: site["before"] for site in document["sites"]}
     assert before["program.c:get:load:1"] == ["program.c:set:store:1"]
@@ -99,7 +103,61 @@ def test_a_failing_run_teaches_nothing(project: Project) -> None:
     assert project.learned.read_bytes() == before
 
 
-@pytest.mark.parametrize("words", [("--relax",), ("--check", "--runs", "2"), ("--runs", "0")])
+def test_the_runs_before_a_failing_one_are_kept(project: Project) -> None:
+    project.workload("./program on $(({run} / 3 * 7))")
+    done = project.run("--runs", "4")
+    assert done.returncode == 2
+    assert "run 3 of 4: the workload exited with status 7" in done.stderr
+    assert "The 2 runs before it are kept" in done.stderr
+    kept = project.learned.read_bytes()
+    project.learned.unlink()
+    project.learn(2)
+    assert project.learned.read_bytes() == kept
+
+
+def test_failing_runs_are_passed_over_if_asked_for(project: Project) -> None:
+    project.workload("./program on $(({run} % 2))")
+    done = project.run("--runs", "5", "--keep-going")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line.partition(": ")[2].split(",")[0] for line in lines[:5:2]] == ["failed"] * 3
+    assert "from 2 runs; nothing new since run 1" in lines[5]
+    project.workload("./program on 4")
+    done = project.run("--runs", "2", "--keep-going")
+    assert done.returncode == 2
+    assert "none of 2 runs passed" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_keeps_the_runs_that_passed(project: Project, number: signal.Signals) -> None:
+    command = ["crashcheck", "learn", "--runs", "1000000"]
+    process = subprocess.Popen(
+        command, cwd=project.folder, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("run       2:"):
+        assert process.poll() is None
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (2, "crashcheck: interrupted\n")
+    kept = json.loads(project.learned.read_text(encoding="utf-8"))["new"]
+    assert len(kept) >= 2
+    assert output.splitlines()[-1] == f"interrupted: {len(kept)} runs kept in {project.learned}"
+    lines = project.learn().stdout.splitlines()
+    assert f"from {len(kept) + 1} runs; nothing new since run 1" in lines[1]
+
+
+def test_the_curve_sums_up_runs_in_steps_that_double() -> None:
+    assert curve([9]) == "9 in run 1"
+    assert curve([9, 4, 2, 1]) == "9 in run 1, 4 in run 2, 3 in runs 3–4"
+    assert (
+        curve([9, 4, 2, 1, 1, 1, 1, 1, 5, 0]) == "9 in run 1, 4 in run 2, 3 in runs 3–4, 4 in runs 5–8, 5 in runs 9–10"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [("--relax",), ("--check", "--runs", "2"), ("--check", "--keep-going"), ("--runs", "0")]
+)
 def test_options_that_make_no_sense_together_are_refused(project: Project, words: tuple[str, ...]) -> None:
     done = project.run(*words)
     assert done.returncode == 2
@@ -129,17 +187,32 @@ def test_changed_code_is_not_judged_until_it_is_learned(project: Project) -> Non
     assert project.run("--check").stdout == "the run passed, and showed nothing that was not learned\n"
 
 
-def seen_in(folder: Path, source: str, environment: dict[str, str]) -> list[tuple[int, str]]:
-    """Line and kind of the sites of a program in the order of their first access."""
-    (folder / "program.c").write_text(source, encoding="utf-8")
+def log_of(folder: Path, program: str, environment: dict[str, str], level: str = "-O0") -> Log:
+    """What a program that learns observes."""
+    (folder / "program.c").write_text(program, encoding="utf-8")
     training = {**environment, "CRASHCHECK_THREADS": "learn"}
-    command = ["crashcheck-cc", "-O0", "-g", "-pthread", "-o", "program", "program.c"]
+    command = ["crashcheck-cc", level, "-g", "-pthread", "-o", "program", "program.c"]
     subprocess.run(command, cwd=folder, env=training, check=True)
     subprocess.run([folder / "program"], env={"CRASHCHECK_GUARD": f"log={folder / 'log'}"}, check=False)
-    log = read_log(folder / "log")
+    return read_log(folder / "log")
+
+
+def seen_in(folder: Path, program: str, environment: dict[str, str]) -> list[tuple[int, str]]:
+    """Line and kind of each observed access of a program, in order."""
+    log = log_of(folder, program, environment)
     (unit,) = log.units
-    return [(unit.sites[int(row["site"] - unit.key)].line, unit.sites[int(row["site"] - unit.key)].kind)
-            for row in log.of(ObservationKind.REMOTE)]  # fmt: skip
+    sites = [unit.sites[int(row["site"] - unit.key)] for row in log.of(ObservationKind.REMOTE)]
+    return [(site.line, site.kind) for site in sites]
+
+
+def counted_in(folder: Path, program: str, environment: dict[str, str], level: str) -> dict[int, int]:
+    """How many accesses each line makes."""
+    log = log_of(folder, program, environment, level)
+    (unit,) = log.units
+    counts: Counter[int] = Counter()
+    for row in log.of(ObservationKind.REMOTE):
+        counts[unit.sites[int(row["site"] - unit.key)].line] += int(row["count"])
+    return dict(counts)
 
 
 def test_an_access_is_observed_before_it_takes_place(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -231,6 +304,35 @@ def test_globals_and_what_pointers_lead_to_are_seen_and_locals_only_if_their_add
         (16, "store"), (17, "atomic"), (18, "atomic"), (19, "store"), (20, "store"), (10, "store"), (22, "load"),
         (22, "store"), (23, "load"), (23, "copy"),
     ]  # fmt: skip
+
+
+REPEATED = """
+int *shared, sum;
+__attribute__((noinline)) static int twice(void) {
+    return *shared + *shared;
+}
+int main(int argc, char **argv) {
+    static int place;
+    (void)argv;
+    shared = argc > 9 ? &sum : &place;
+    for (int i = 0; i < 100; i++)
+        sum += argc;
+    return twice();
+}
+"""
+
+
+OPTIMISED = {4: 2, 6: 1, 9: 1, 11: 1}
+
+
+@pytest.mark.parametrize(
+    ("level", "accesses"), [("-O0", {4: 4, 9: 1, 11: 200}), ("-O1", OPTIMISED), ("-O2", OPTIMISED)]
+)
+def test_what_is_observed_are_the_accesses_of_the_optimised_program(
+    tmp_path: Path, environment: dict[str, str], level: str, accesses: dict[int, int]
+) -> None:
+    """In its source `twice` reads the pointer and the value twice, and the loop reads and stores each time."""
+    assert counted_in(tmp_path, REPEATED, environment, level) == accesses
 
 
 STALE = """

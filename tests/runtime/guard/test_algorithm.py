@@ -5,19 +5,21 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from crashcheck.analyzer.compile.site_names import NamedSite
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Observed, Seen
 from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, read_log
 from crashcheck.runtime import build
+from support import reference_guard
 from support.compilers import c_compiler, sanitizing
 from support.paths import RUNTIME_PROGRAMS
+from support.reference_guard import NIL, Access, belonging_sets, violations
 
-Access = tuple[int, int, int, int]  # thread, site, offset, size in bytes
-WORD = 8
-NIL = 0
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 Run = Callable[[Iterable[str], str], Log]
 
@@ -51,47 +53,6 @@ def pairs_of(log: Log, kind: ObservationKind) -> list[tuple[int, int]]:
 
 def lines_of(accesses: Iterable[Access]) -> list[str]:
     return [" ".join(map(str, access)) for access in accesses]
-
-
-# -- the reference: the paper's definitions, a byte at a time --------------------------------------------------------
-
-
-def remote_predecessor(history: Sequence[tuple[int, int]], thread: int) -> int:
-    """The site of the latest access by another thread; NIL if there is none."""
-    return next((site for other, site in reversed(history) if other != thread), NIL)
-
-
-def observed(accesses: Iterable[Access]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """Sites with their remote predecessors; sites after another of the same thread where nobody else had been."""
-    history: dict[int, list[tuple[int, int]]] = {}
-    remote, alone = set(), set()
-    for thread, site, offset, size in accesses:
-        for byte in range(offset, offset + size):
-            known = history.setdefault(byte, [])
-            before = remote_predecessor(known, thread)
-            remote.add((site, before))
-            if known and before == NIL and known[-1][1] != site:
-                alone.add((site, known[-1][1]))
-            known.append((thread, site))
-    return remote, alone
-
-
-def violations(accesses: Iterable[Access], sets: dict[int, set[int]]) -> tuple[Counter[int], set[tuple[int, int]]]:
-    """For each site, how many words of its accesses violate its invariant; and every pair that does."""
-    history: dict[int, list[tuple[int, int]]] = {}
-    words: Counter[int] = Counter()
-    pairs = set()
-    for thread, site, offset, size in accesses:
-        bad = {}
-        for byte in range(offset, offset + size):
-            before = remote_predecessor(history.get(byte, ()), thread)
-            if sets[site] and before not in sets[site]:
-                bad[byte // WORD] = before
-                pairs.add((site, before))
-        words[site] += len(bad)
-        for byte in range(offset, offset + size):
-            history.setdefault(byte, []).append((thread, site))
-    return +words, pairs
 
 
 def interleaving(seed: int) -> list[Access]:
@@ -156,9 +117,86 @@ def test_a_thousand_interleavings_are_observed_as_the_definition_has_it(run: Run
         for site, before in pairs_of(log, kind):
             found.setdefault((site // 1000, kind), set()).add((site % 1000, before % 1000))
     for seed in range(1000):
-        remote, alone = observed(interleaving(seed))
-        assert found[seed, ObservationKind.REMOTE] == remote, seed
+        sets = belonging_sets(interleaving(seed))
+        assert found[seed, ObservationKind.REMOTE] == {(at, before) for at, its in sets.items() for before in its}, seed
+        alone = reference_guard.followed_alone(interleaving(seed))
         assert found.get((seed, ObservationKind.SAME_THREAD), set()) == alone, seed
+
+
+def violated(log: Log, unit: int) -> Counter[tuple[int, int]]:
+    """For each site of a guarded unit and each predecessor how often that was a violation."""
+    rows = log.of(ObservationKind.VIOLATION)
+    rows = rows[rows["site"] // 1000 == unit]
+    return Counter({(int(row["site"]) % 1000, int(row["before"]) % 1000): int(row["count"]) for row in rows})
+
+
+def named(number: int) -> NamedSite:
+    return NamedSite(str(number), "f", "", "", "")
+
+
+def learned_from(log: Log, unit: int) -> AnticipatingInvariants:
+    """What the run of one unit teaches; its sites have their numbers as names."""
+    rows = log.rows[log.rows["site"] // 1000 == unit]
+    remote, alone = (
+        [(int(row["site"]) % 1000, int(row["before"]) % 1000, int(row["count"])) for row in rows[rows["kind"] == kind]]
+        for kind in (ObservationKind.REMOTE, ObservationKind.SAME_THREAD)
+    )
+    seen = tuple(Seen(named(site), named(before) if before else None, 1, count) for site, before, count in remote)
+    pairs = frozenset((str(site), str(before)) for site, before, _ in alone)
+    return AnticipatingInvariants().learn(Observed(seen, pairs, {"f": ""}))
+
+
+def test_groups_of_a_thousand_interleavings_are_those_of_the_definition(run: Run) -> None:
+    lines = []
+    for seed in range(1000):
+        lines += [f"unit {seed * 1000}", *lines_of(interleaving(seed))]
+    log = run(lines, "")
+    for seed in range(1000):
+        found: dict[str, set[int]] = {}
+        learned = learned_from(log, seed)
+        for name, one in learned.sites.items():
+            found.setdefault(one.group, set()).add(int(name))
+        expected = reference_guard.groups(interleaving(seed))
+        assert sorted(map(sorted, found.values())) == sorted(map(sorted, expected)), seed
+        shared = {int(name) for name, one in learned.sites.items() if one.shared}
+        assert shared == set().union(*reference_guard.shared_groups(interleaving(seed))), seed
+
+
+def test_hot_groups_of_a_thousand_interleavings_are_left_alone_and_the_others_judged(run: Run) -> None:
+    """Learned from one interleaving, guarded in another: accesses of sites that are left alone are not hooked."""
+    lines, trained, tried = [], {}, {}
+    for seed in range(1000):
+        chance = random.Random(seed)
+        hot = chance.randint(1, 6)  # variables of eight bytes: an access is one to one variable
+        trained[seed], tried[seed] = (
+            [(chance.randint(1, 3), chance.choice([hot, *range(1, 7)]), 8 * chance.randrange(6), 8) for _ in range(12)]
+            for _ in range(2)
+        )
+        trained[seed] = [(thread, at, 8 * (at // 3), 8) if chance.random() < 0.8 else (thread, at, place, 8)
+                         for thread, at, place, _ in trained[seed]]  # fmt: skip
+        lines += [f"unit {seed * 1000}", *lines_of(trained[seed])]
+    log = run(lines, "")
+    alone = {}
+    for seed in range(1000):
+        learned, percent = replace(learned_from(log, seed), bias=(seed % 9 + 1) * 10), (seed % 9 + 1) * 10
+        groups = learned.left_alone()
+        alone[seed] = {int(name) for name, one in learned.sites.items() if one.group in groups}
+        assert alone[seed] == reference_guard.left_alone(trained[seed], percent), seed
+    assert 100 < sum(bool(sites) for sites in alone.values()) < 900
+    for first in range(0, 1000, 100):
+        lines, expected = [], {}
+        for seed in range(first, first + 100):
+            base, known = (seed + 1) * 1000, belonging_sets(trained[seed])
+            sets = {site: known.get(site, set()) for site in range(1, 7)}
+            lines.append(f"unit {base}")
+            for site, its in sets.items():
+                lines.append(" ".join(map(str, ["site", site, base + site, *(at and base + at for at in sorted(its))])))
+            hooked = [access for access in tried[seed] if access[1] not in alone[seed]]
+            lines += lines_of(hooked)
+            expected[seed + 1] = violations(hooked, sets)
+        log = run(lines, "stall=0,most=0,")
+        for seed, found in expected.items():
+            assert violated(log, seed) == found, seed
 
 
 def test_a_thousand_interleavings_are_judged_as_the_definition_has_it(run: Run) -> None:
@@ -167,10 +205,9 @@ def test_a_thousand_interleavings_are_judged_as_the_definition_has_it(run: Run) 
         lines, expected = [], {}
         for seed in range(first, first + 100):
             accesses, chance = interleaving(seed), random.Random(-seed)
-            remote, _ = observed(accesses)
+            trained = belonging_sets(accesses)
             base = (seed + 1) * 1000
-            sets = {site: {before for at, before in remote if at == site} for site in range(1, 7)}
-            sets = {site: {before for before in known if chance.random() < 0.7} for site, known in sets.items()}
+            sets = {site: {before for before in trained.get(site, ()) if chance.random() < 0.7} for site in range(1, 7)}
             sets[5] = sets[6] = set()
             lines.append(f"unit {base}")
             for site, known in sets.items():
@@ -180,14 +217,9 @@ def test_a_thousand_interleavings_are_judged_as_the_definition_has_it(run: Run) 
             expected[seed + 1] = violations(accesses, sets)
         log = run(lines, "stall=0,most=0,")
         assert log.lost == ()
+        for seed, found in expected.items():
+            assert violated(log, seed) == found, seed
         rows = log.of(ObservationKind.VIOLATION)
-        for seed, (words, pairs) in expected.items():
-            own = rows[rows["site"] // 1000 == seed]
-            counted: Counter[int] = Counter()
-            for row in own:
-                counted[int(row["site"]) % 1000] += int(row["count"])
-            assert counted == words, seed
-            assert {(int(row["site"]) % 1000, int(row["before"]) % 1000) for row in own} <= pairs, seed
         assert np.array_equal(rows["unresolved"], rows["count"])
 
 

@@ -17,8 +17,12 @@ KEY = 10  # of the program's unit: its site 1 is 11
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("interrupted") / "program"
-    sources = [*build.guard_sources(), RUNTIME_PROGRAMS / "guard_interrupted.c"]
+    return compiled(tmp_path_factory.mktemp("interrupted") / "program", "guard_interrupted.c")
+
+
+def compiled(target: Path, source: str) -> Path:
+    """A program, linked with the runtime's own sources."""
+    sources = [*build.guard_sources(), RUNTIME_PROGRAMS / source]
     command = [*c_compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, f"-I{build.INCLUDE}", *map(str, sources), "-o", target, "-lpthread"], check=True)
     return target
@@ -29,6 +33,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("handler", [(1, None), (2, None), (3, None), (4, 3)], 0),
         ("jump", [(1, None), (2, None), (3, None), (4, 3)], 0),
+        ("forget", [(1, None), (2, None), (4, 1)], 0),
+        ("wait", [(1, None), (2, None), (4, 1), (5, 4)], 0),
         ("end", [(1, None), (4, 1)], 1),
         ("fork", [(1, None), (4, None), (5, None)], 1),
     ],
@@ -45,3 +51,13 @@ def test_whoever_comes_next_gets_the_variable(
     assert log.lost == (
         (f"{taken_over} locks of variables, taken from threads that never gave them back",) * taken_over
     )
+
+
+def test_what_is_logged_as_unresolved_is_the_order_that_took_place(tmp_path: Path) -> None:
+    """Site 2 is stalled after site 1; site 3 accesses the variable; the stall is over, and site 2 follows site 3."""
+    program, log_file = compiled(tmp_path / "program", "guard_overtaken.c"), tmp_path / "log"
+    options = {"CRASHCHECK_GUARD": f"stall=100000,most=10,log={log_file}"}
+    subprocess.run([program], env=options, check=True, timeout=60)
+    rows = read_log(log_file).of(ObservationKind.VIOLATION)
+    found = {(int(row["site"]), int(row["before"])): (int(row["resolved"]), int(row["unresolved"])) for row in rows}
+    assert found == {(2, 1): (0, 0), (2, 3): (0, 1)}

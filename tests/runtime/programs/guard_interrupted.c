@@ -1,6 +1,7 @@
 /* Accesses that do not run straight from cc_guard_begin to cc_guard_end; the first argument names how. Another thread, or
  * the same one, accesses the variable afterwards. Linked with the runtime's own objects. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 static struct cc_guard_unit unit = {.key = 10, .version = CC_GUARD_VERSION};
 static long x, y;
 static sigjmp_buf left;
-static int jumps;
+static int jumps, forgets;
+static _Atomic int begun, handled;
 
 static void access_to(long *variable, uint32_t site)
 {
@@ -24,7 +26,14 @@ static void access_to(long *variable, uint32_t site)
 static void handle(int number)
 {
     (void)number;
+    handled++;
+    if (forgets) {
+        cc_guard_forget(&y, sizeof y);
+        return;
+    }
     access_to(&y, 2);
+    if (begun)
+        return;
     access_to(&x, 3);
     if (jumps)
         siglongjmp(left, 1);
@@ -48,6 +57,32 @@ static void *ends_inside(void *unused)
     return unused;
 }
 
+/* Waits for x, which another thread has, and is interrupted meanwhile. */
+static void *waits(void *unused)
+{
+    begun = 1;
+    access_to(&x, 4);
+    return unused;
+}
+
+static void interrupt_a_waiting_thread(void)
+{
+    pthread_t thread;
+    signal(SIGUSR1, handle);
+    cc_guard_begin(&x, sizeof x, &unit, 1);
+    pthread_create(&thread, NULL, waits, NULL);
+    while (!begun)
+        sched_yield();
+    for (int time = 1; time <= 20; time++) {
+        pthread_kill(thread, SIGUSR1);
+        while (handled < time)
+            sched_yield();
+    }
+    cc_guard_end();
+    pthread_join(thread, NULL);
+    access_to(&x, 5);
+}
+
 static void *accesses(void *unused)
 {
     access_to(&x, 4);
@@ -67,6 +102,13 @@ int main(int count, char **words)
     if (!strcmp(how, "handler") || !strcmp(how, "jump")) {
         jumps = *how == 'j';
         interrupted();
+    } else if (!strcmp(how, "forget")) {
+        access_to(&y, 2);
+        forgets = 1;
+        interrupted();
+    } else if (!strcmp(how, "wait")) {
+        interrupt_a_waiting_thread();
+        return 0;
     } else if (!strcmp(how, "end")) {
         in_thread(ends_inside);
     } else if (!strcmp(how, "fork")) {
