@@ -1,4 +1,7 @@
-"""`python -m bench [PART...]`: measures, prints a table, and writes build/bench/speed.json."""
+"""`python -m bench [PART...]`: measures, prints a table, and writes build/bench/speed.json.
+
+`python -m bench guard` takes an hour, is no part of that, and writes build/bench/guard.json.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,21 @@ PARTS = (
     "ranking",
     "build",
 )
+APART = "guard"  # its measure has one parameter more
 OUTPUT = Path(__file__).resolve().parent.parent / "build" / "bench" / "speed.json"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {APART}; all but that")
     parser.add_argument("--repetitions", type=int, default=5, help="of each measurement (default: 5)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
+    parser.add_argument(
+        "--series", type=int, default=1000, help=f"of {APART}: runs of each racy program (default: 1000)"
+    )
+    parser.add_argument("--output", type=Path, help=f"default: {OUTPUT}, of {APART} alone {APART}.json")
     args = parser.parse_args()
-    unknown = [part for part in args.parts if part not in PARTS]
+    unknown = [part for part in args.parts if part not in (*PARTS, APART)]
+    output = args.output or OUTPUT.with_stem(APART if args.parts == [APART] else OUTPUT.stem)
     if unknown or args.repetitions < 1:
         parser.error(f"no part {unknown[0]!r}: {', '.join(PARTS)}" if unknown else "at least one repetition")
 
@@ -50,7 +58,7 @@ def main() -> int:
         print(f"\n{part}: {(module.__doc__ or '').strip()}", flush=True)
         start = time.perf_counter()
         try:
-            figures[part] = module.measure(args.repetitions)
+            figures[part] = module.measure(args.repetitions, *([args.series] if part == APART else []))
         except CannotMeasure as error:
             missing[part] = str(error)
             print(f"  not measured: {error}")
@@ -59,8 +67,8 @@ def main() -> int:
                 print(line)
         print(f"  [{time.perf_counter() - start:.0f} s]", flush=True)
         # After each part: one that is cut short must not take the others' figures with it.
-        _write(args.output, args.repetitions, figures, missing)
-    print(f"\nMedian (least–most) of {args.repetitions}. Written to {args.output}.")
+        _write(output, args.repetitions, figures, missing)
+    print(f"\nMedian (least–most) of {args.repetitions}. Written to {output}.")
     return 1 if missing else 0
 
 

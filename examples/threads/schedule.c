@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* How many threads a guard stalls at this moment, if there is one. */
 unsigned crashcheck_guard_stalled(void) __attribute__((weak));
@@ -20,6 +21,9 @@ static int many, status;
 static int waiting; /* a thread, in a fix */
 static int locked, first_is_over;
 static __thread int under_way = -1;
+static int sleeps;               /* no order is kept: each step begins after a random time */
+static unsigned seed;
+static __thread unsigned random_state, number; /* of the thread: 0 or 1 */
 
 static void begin(const char *schedule) {
     for (; *schedule; schedule += strspn(schedule, " ")) {
@@ -31,6 +35,11 @@ static void begin(const char *schedule) {
 
 void choose(int argc, char **argv, const struct schedules *schedules) {
     const char *name = argc == 2 ? argv[1] : "";
+    if (argc == 3 && strcmp(argv[1], "random") == 0) {
+        sleeps = 1;
+        seed = (unsigned)strtoul(argv[2], NULL, 10);
+        return;
+    }
     int good = 0, bad = 0;
     while (schedules->good[good])
         good++;
@@ -44,7 +53,8 @@ void choose(int argc, char **argv, const struct schedules *schedules) {
         begin(schedules->good[(atoi(name) - 1) % good]);
     }
     if (!many) {
-        fprintf(stderr, "usage: %s NUMBER | bad%s (%d good schedules)\n", argv[0], bad > 1 ? " | bad2" : "", good);
+        fprintf(stderr, "usage: %s NUMBER | bad%s | random SEED (%d good schedules)\n", argv[0],
+                bad > 1 ? " | bad2" : "", good);
         exit(2);
     }
 }
@@ -73,7 +83,18 @@ static int find(const char *name) {
     exit(2);
 }
 
+static void sleep_for_a_random_time(void) {
+    if (!random_state)
+        random_state = (seed * 2 + number) * 2654435761u | 1;
+    random_state = random_state * 1664525u + 1013904223u;
+    nanosleep(&(struct timespec){0, (long)((random_state >> 16) % 1000) * 1000}, NULL);
+}
+
 void turn(const char *name) {
+    if (sleeps) {
+        sleep_for_a_random_time();
+        return;
+    }
     int step = find(name);
     pthread_mutex_lock(&mutex);
     end_step();
@@ -131,8 +152,15 @@ void failed(const char *what) {
     pthread_mutex_unlock(&mutex);
 }
 
-static void *start(void *body) {
-    (*(void (**)(void))body)();
+struct body {
+    void (*run)(void);
+    unsigned number;
+};
+
+static void *start(void *argument) {
+    struct body *body = argument;
+    number = body->number;
+    body->run();
     pthread_mutex_lock(&mutex);
     end_step();
     pthread_mutex_unlock(&mutex);
@@ -141,7 +169,7 @@ static void *start(void *body) {
 
 int run_two(void (*first)(void), void (*second)(void)) {
     pthread_t threads[2];
-    void (*bodies[2])(void) = {first, second};
+    struct body bodies[2] = {{first, 0}, {second, 1}};
     for (int i = 0; i < 2; i++)
         if (pthread_create(&threads[i], NULL, start, &bodies[i]) != 0)
             return 2;

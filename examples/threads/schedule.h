@@ -10,7 +10,8 @@ struct schedules {
     const char *const *bad;  /* `program bad`, `program bad2`, … */
 };
 
-/* Exits with status 2 if the arguments choose none. */
+/* Exits with status 2 if the arguments choose none. `program random SEED`: no order is kept, and each step begins after a
+ * random time of up to a millisecond. */
 void choose(int argc, char **argv, const struct schedules *schedules);
 
 /* Runs `first` and `second` in two threads; the program's exit status: 1 if one of them called `failed`. */

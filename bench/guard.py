@@ -1,0 +1,240 @@
+"""Guarded programs: time and memory beside the unguarded ones and ThreadSanitizer, and bugs that they tolerate."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bench import programs
+from bench.measure import CannotMeasure, Spread, interleaved, ratio, run, scratch
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, read_guarded
+from crashcheck.analyzer.concurrency.observations import read_log
+from crashcheck.cli.learn import LEARNED
+
+OPTIONS = "CRASHCHECK_GUARD"
+MEGABYTES = 400
+THREADS = (2, 4)
+WORKLOADS = Path(__file__).resolve().parent / "workloads"
+PATTERNS = ("rr-w", "wr-w", "ww-r", "rw-rw", "rrw-rrw", "order-wr", "order-rw", "order-ww")
+PATTERN_TRAINING = 200  # runs, of which those that fail teach nothing
+TEXT_MEGABYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A program with threads, in a folder of its own.
+
+    `compile`: a command for the shell, with $CC or $CXX for the compiler, that makes `program`; `train` and `use`: the
+    arguments for {run} and for a number of threads; `seconds`: it prints them.
+    """
+
+    name: str
+    compile: str
+    training_runs: int
+    train: str
+    use: str
+    seconds: bool = False
+    package: str = ""  # of Debian's, whose source is in the folder
+
+
+SUBJECTS = (
+    Subject("lu", "$CC -O2 -g -pthread lu.c -lm -o program", 6, "96 $(({run} % 3 * 2))", "512 {threads}", True),
+    Subject("fft", "$CC -O2 -g -pthread fft.c -lm -o program", 6, "12 $(({run} % 3 * 2))", "20 {threads}", True),
+    Subject(
+        "pigz",
+        "$CC -O2 -g -w -DNOZOPFLI -pthread pigz.c yarn.c try.c -lz -lm -o program",
+        30,
+        "-p $(({run} % 4 + 1)) -c text > /dev/null",
+        "-p {threads} -c text > /dev/null",
+        package="pigz",
+    ),
+    Subject(
+        "pbzip2",
+        "$CXX -O2 -g -w -pthread pbzip2.cpp BZ2StreamScanner.cpp ErrorContext.cpp -lbz2 -o program",
+        20,
+        "-p$(({run} % 4 + 1)) -c text > /dev/null",
+        "-p{threads} -c text > /dev/null",
+        package="pbzip2",
+    ),
+)
+
+
+def measure(repetitions: int, series: int) -> dict[str, object]:
+    figures: dict[str, object] = {"load_average_before": f"{os.getloadavg()[0]:.2f}"}
+    figures["overhead"] = {subject.name: _overhead(subject, repetitions) for subject in SUBJECTS}
+    figures["patterns"] = {name: _pattern(name, series) for name in PATTERNS}
+    return figures
+
+
+# -- overhead -----------------------------------------------------------------------------------------------------
+
+
+def _overhead(subject: Subject, repetitions: int) -> dict[str, object]:
+    with scratch(MEGABYTES) as folder:
+        _lay_out(subject, folder)
+        summary = _train(folder, subject.training_runs)
+        built = _build_ways(subject, folder)
+        figures: dict[str, object] = {"training": summary, "left_alone": built.pop("left alone")}
+        for threads in THREADS:
+            figures[f"{threads}_threads"] = _compared(subject, folder, built, threads, repetitions)
+    return figures
+
+
+def _compared(
+    subject: Subject, folder: Path, built: Mapping[str, str], threads: int, repetitions: int
+) -> dict[str, object]:
+    memory: dict[str, list[float]] = {}
+    command = subject.use.format(threads=threads)
+    ways = {
+        way: partial(_timed, subject, folder, program, command, way, memory)
+        for way, program in {**built, "observed": built["guarded"]}.items()
+    }
+    values = interleaved(repetitions, ways)
+    return {
+        "seconds": {way: Spread.of(numbers).json() for way, numbers in values.items()},
+        "ratio": {way: ratio(values, way, "unguarded").json() for way in values if way != "unguarded"},
+        "peak_megabytes": {way: Spread.of(numbers).json() for way, numbers in memory.items()},
+        "load_average": f"{os.getloadavg()[0]:.2f}",
+    }
+
+
+def _lay_out(subject: Subject, folder: Path) -> None:
+    """The program's source, its input, and a configuration that trains it."""
+    if subject.package:
+        real = programs.real_programs()
+        try:
+            shutil.copytree(real.source(subject.package), folder, symlinks=True, dirs_exist_ok=True)
+        except real.Unavailable as error:
+            raise CannotMeasure(str(error)) from error
+        _write_text(folder / "text")
+    else:
+        shutil.copy(WORKLOADS / f"{subject.name}.c", folder)
+    configuration = {"build": subject.compile.replace("$CC", "crashcheck-cc").replace("$CXX", "crashcheck-c++")}
+    configuration["workload"] = f"./program {subject.train}"
+    _configure(folder, configuration)
+
+
+def _configure(folder: Path, commands: Mapping[str, str]) -> None:
+    sections = [f"[{section}]\ncommand = '''{command}'''\n" for section, command in commands.items()]
+    (folder / "crashcheck.toml").write_text(
+        "".join([*sections, '[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n']), encoding="utf-8"
+    )
+
+
+def _write_text(path: Path) -> None:
+    """Text that compresses as prose does: words of a vocabulary of which few are frequent."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(5000)]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    page = " ".join(chance.choices(words, weights, k=200_000))
+    path.write_text((page * (TEXT_MEGABYTES * 1_000_000 // len(page) + 1))[: TEXT_MEGABYTES * 1_000_000])
+
+
+def _train(folder: Path, runs: int, *words: str) -> str:
+    """Learn from `runs` runs; how much, in words."""
+    lines = _crashcheck(folder, "learn", "--runs", str(runs), *words).splitlines()
+    return "; ".join(lines[-3:-1])
+
+
+def _crashcheck(folder: Path, *words: str) -> str:
+    wrapper = Path(programs.wrapper()).parent
+    environment = {**os.environ, "PATH": f"{wrapper}:{os.environ['PATH']}"}
+    command = [str(programs.real_programs().command("crashcheck")), *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise CannotMeasure(f"crashcheck {' '.join(words)} in {folder.name}: {done.stdout}{done.stderr}"[-2000:])
+    return done.stdout
+
+
+def _build_ways(subject: Subject, folder: Path) -> dict[str, str]:
+    """A program for each way to run it, and what the one with bias leaves alone."""
+    ways = {}
+    for way, flags in (("unguarded", ""), ("ThreadSanitizer", " -fsanitize=thread")):
+        compile = subject.compile.replace("$CC", f"{programs.clang()}{flags}")
+        run(["/bin/sh", "-c", compile.replace("$CXX", f"{programs.clang(cxx=True)}{flags}")], cwd=folder)
+        ways[way] = _kept(folder, way)
+    for way, words in (("guarded", ["--bias", "100"]), ("guarded with bias", ["--bias"])):
+        printed = _crashcheck(folder, "guard", *words)
+        ways[way] = _kept(folder, way)
+    alone = [line.removeprefix("left alone: ") for line in printed.splitlines() if line.startswith("left alone")]
+    ways["left alone"] = "; ".join(alone)
+    return ways
+
+
+def _kept(folder: Path, way: str) -> str:
+    name = f"program-{way.replace(' ', '-')}"
+    shutil.move(folder / "program", folder / name)
+    return name
+
+
+def _timed(
+    subject: Subject, folder: Path, program: str, arguments: str, way: str, memory: dict[str, list[float]]
+) -> float:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
+    if way == "observed":
+        environment[OPTIONS] = "observe"
+    environment["TSAN_OPTIONS"] = "report_bugs=0"
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec ./{program} {arguments}"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    output = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    elapsed = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise CannotMeasure(f"{program} {arguments} ended with {process.returncode}")
+    memory.setdefault(way, []).append(used.ru_maxrss / 1024)
+    return float(output) if subject.seconds else elapsed
+
+
+# -- the paper's patterns -----------------------------------------------------------------------------------------
+
+
+def _pattern(name: str, series: int) -> dict[str, object]:
+    """`series` runs with random sleeps, unguarded and guarded, after training with others of these."""
+    with scratch(50) as folder:
+        for file in (programs.CHECKOUT / "examples" / "threads").iterdir():
+            if file.suffix in (".c", ".h") or file.name == "Makefile":
+                shutil.copy(file, folder)
+        build = f"make -s {name} CC=crashcheck-cc PLAIN_CC={programs.clang()}"
+        _configure(folder, {"build": build, "workload": f"./{name} random {{run}}"})
+        run(["make", "-s", name, f"CC={programs.clang()}", f"PLAIN_CC={programs.clang()}"], cwd=folder)
+        (folder / name).rename(folder / "unguarded")
+        summary = _train(folder, PATTERN_TRAINING, "--keep-going")
+        _crashcheck(folder, "guard")
+        seeds = range(PATTERN_TRAINING + 1, PATTERN_TRAINING + 1 + series)
+        unguarded = sum(_fails([folder / "unguarded", "random", str(seed)], {}) for seed in seeds)
+        log = folder / "log"
+        guarded = sum(
+            _fails([folder / name, "random", str(seed)], {OPTIONS: f"log={log}"}) for seed in seeds
+        )  # all runs add to one log
+        stalls = read_guarded(read_log(log), AnticipatingInvariants.load(folder / LEARNED), folder).stalls
+    resolved, unresolved = sum(stall.resolved for stall in stalls), sum(stall.unresolved for stall in stalls)
+    stalled_ms = 1e3 * sum(stall.seconds for stall in stalls) / max(resolved + unresolved, 1)
+    return {
+        "training": summary,
+        "runs": series,
+        "failures_unguarded": unguarded,
+        "failures_guarded": guarded,
+        "stalls_resolved": resolved,
+        "stalls_unresolved": unresolved,
+        "stalls_a_run": round((resolved + unresolved) / series, 3),
+        "milliseconds_a_stall": round(stalled_ms, 3),
+    }
+
+
+def _fails(command: list[str | Path], environment: Mapping[str, str]) -> bool:
+    return subprocess.run(command, env=environment, capture_output=True).returncode != 0
