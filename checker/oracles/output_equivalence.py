@@ -83,7 +83,9 @@ class OutputEquivalence:
             self._arrived[id(ended)] = ended, printed
             if len(self._arrived) > _KEPT:  # runs that were begun, and never asked for
                 del self._arrived[next(iter(self._arrived))]
-            if not self._as_if_nothing_crashed(standing, printed):
+            if ended.status != 0 or ended.timed_out:
+                self._want_all(standing)
+            elif not self._as_if_nothing_crashed(standing, printed):
                 self.references.want(self._most_likely_first(standing)[0])
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
@@ -105,6 +107,8 @@ class OutputEquivalence:
                 return _passed(plain)
             if plain.passed and not reference.unusable and reference.printed.key == printed.key:
                 return _passed(plain)
+            if self._tail(standing) is not None:  # the only other one was compared first, without a run
+                self._want_all(standing)
         legal = [] if crowded else [self.references.of(history) for history in self.operations.legal(standing)]
         unusable = [reference for reference in legal if reference.unusable]
         if unusable:
@@ -126,6 +130,14 @@ class OutputEquivalence:
             seconds=plain.seconds,
             signs=self._signs(plain, printed, legal, ended),
         )
+
+    def _want_all(self, standing: Standing) -> None:
+        """A state fails, as far as is known: begin all references that show whether it does, side by side."""
+        if standing.unsettled <= MOST_OPEN:
+            for history in self.operations.legal(standing):
+                self.references.want(history)
+        for ordinal in _boundaries(standing):
+            self.references.want_boundary(ordinal)
 
     def _differs_when_reopened(self, standing: Standing, differs_at: Callable[[int], bool]) -> bool:
         """Whether a clean reopen at one of the operations' ends that a state rests on changes what is printed.

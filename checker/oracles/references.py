@@ -212,6 +212,11 @@ class References:
         if history not in self._known and history not in self._asked:
             self._asked[history] = self.workers.submit_bare(self._stages(history))
 
+    def want_boundary(self, ordinal: int) -> None:
+        """The end of an operation will be tried soon."""
+        if ordinal and ordinal not in self._how:
+            self.want(self._operations.boundary(ordinal))
+
     def of(self, history: History) -> Reference:
         """Runs the driver if this history has not been run."""
         self.want(history)
