@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import Run
 from crashcheck.checker.execution.worker_pool import WorkerPool
-from crashcheck.checker.oracles.histories import Operations
+from crashcheck.checker.oracles.histories import Operations, Standing, Standings
+from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.references import Printed, References, Tails, content_key, digest_key, prepare, spread
 from crashcheck.errors import CrashcheckError
 
@@ -176,3 +177,26 @@ def test_a_driver_that_prints_when_it_opens_is_not_called_forgetful() -> None:
     with pytest.raises(CrashcheckError, match="prints something of its own when it opens or closes") as caught:
         prepared(Forgetful("opened"), [b"insert 1", b"insert 2", b"query 1"])
     assert caught.value.slug == "driver-not-reopenable"
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_all_references_of_a_state_that_fails_are_begun_before_the_first_is_awaited(status: int) -> None:
+    """In operation 101 of 200: done, not done, and a reopen before it."""
+    lines = [b"insert %d" % number for number in range(1, 201)]
+    driver = Forgetful()
+    references = prepared(driver, lines)
+    standing = Standing(tuple(range(1, 101)), (101,))
+    standings = cast(Standings, SimpleNamespace(at=lambda point: standing))
+    oracle = OutputEquivalence(references._operations, standings, references)
+    asked, begun = len(driver._asked), list[int]()
+    await_end = driver.ended
+
+    def counted(ticket: int) -> Run:
+        begun.append(len(driver._asked) - asked)
+        return await_end(ticket)
+
+    driver.ended = counted  # type: ignore[method-assign]
+    crashed = ended(b"nothing\n")._replace(status=status)
+    oracle.arrived(crashed, {}, 0)
+    assert not oracle.judge(crashed, {}, 0).passed
+    assert begun == ([3, 3, 3] if status else [1, 3, 3])
