@@ -143,9 +143,9 @@ class Client:
             texts[file.filename] = dict(_new_side(patch))
         return Shown(Diff(files), texts)
 
-    def comment(self, number: int, mine: Sequence[Section], create: bool, only_known: bool = False) -> Done:
-        """Put the sections `mine` into the one comment of the pull request; make none unless `create`, and of
-        `only_known` sections none whose job is not in it.
+    def comment(self, number: int, mine: Section, create: bool, only_known: bool = False) -> Done:
+        """Put the section `mine` into the one comment of the pull request; make none unless `create`, and if
+        `only_known`, only where its job is in it.
 
         Two publishers may write at a time, and GitHub keeps the last text. So each holds a lock while it reads the
         comment and writes it. What a newer run wrote about the same job stays.
@@ -154,13 +154,13 @@ class Client:
             if not create:
                 return "none"
             issue = self._repository.get_issue(number)
-            body = sections.render(sections.merged((), mine))
+            body = sections.render((mine,))
             self._ask("comment", lambda: issue.create_comment(body), lambda: next(iter(self._comments(number)), None))
             if len(self._comments(number)) == 1:
                 return "created"
         return self._merge_locked(number, mine, only_known)
 
-    def _merge_locked(self, number: int, mine: Sequence[Section], only_known: bool) -> Done:
+    def _merge_locked(self, number: int, mine: Section, only_known: bool) -> Done:
         """Merge into the oldest of our comments, and remove the others: publishers may each have made one."""
         oldest = self._comments(number)[0]
         lock = CommentLock(self._requester_json, f"{self._repository.url}/issues/comments/{oldest.id}", self._pause)
@@ -171,11 +171,11 @@ class Client:
                 raise Refused("unavailable", "could not comment: somebody removed the comment meanwhile")
             kept, *copies = comments
             there = [one for comment in (*copies, kept) for one in sections.read(comment.body or "")]
-            keys = {one.key for one in there}
-            mine = [one for one in mine if one.key in keys or not only_known]
-            if not there and not mine:
+            placed = sections.in_place(there, mine) if mine.rank == sections.NO_REPORT else ()
+            placed = placed or (() if only_known else (mine,))
+            if not there and not placed:
                 return "none"
-            merged = sections.merged(sections.merged((), there), mine)
+            merged = sections.merged(sections.merged((), there), placed)
             body = sections.render(merged)
             changed = kept.body != body
             if changed:
@@ -184,7 +184,7 @@ class Client:
                 self._gone("remove a second comment", copy.delete)
         finally:
             lock.release()
-        if mine and not any(one in merged for one in mine):
+        if placed and not any(one in merged for one in placed):
             return "left: a newer run wrote it"
         return "updated" if changed else "unchanged"
 

@@ -68,6 +68,13 @@ def read(body: str) -> tuple[Section, ...]:
     return tuple(found)
 
 
+def in_place(there: Iterable[Section], failed: Section) -> tuple[Section, ...]:
+    """`failed` for each section of its job: a run that failed early knows no model, or not the model's options."""
+    begins = (f"{failed.job}, ", f"{failed.job} ")
+    same = (one for one in there if one.key == failed.key or one.job.startswith(begins))
+    return tuple(replace(failed, key=one.key, job=one.job) for one in same)
+
+
 def merged(there: Iterable[Section], mine: Sequence[Section]) -> tuple[Section, ...]:
     """The sections `there` and `mine`, of two of one job the newer; those that a reader must see first."""
     by_key: dict[str, Section] = {}
@@ -116,7 +123,7 @@ def _bare(shown: Sequence[Section], count: int) -> str:
 
 def _head(shown: Sequence[Section], count: int) -> str:
     first = shown[0]
-    title = f"### crashcheck: {_verdict(first, first.job if count > 1 else '')}"
+    title = f"### crashcheck: {_verdict(first, first.job if count > 1 else '')}{_waiting(shown, first.commit)}"
     several = (*_table(shown, first.commit, count - len(shown)), *_shared(shown, first.commit)) if count > 1 else ()
     return "\n".join((HEAD, title, "", *several))
 
@@ -124,6 +131,12 @@ def _head(shown: Sequence[Section], count: int) -> str:
 def _verdict(section: Section, job: str = "") -> str:
     words = markup.prose(section.verdict, VERDICT_CHARS)
     return f"{words} ({markup.inline(job)})" if job else str(words)
+
+
+def _waiting(sections: Sequence[Section], commit: str) -> str:
+    """How many jobs the first line does not speak for: a red one of an earlier commit may still run."""
+    old = sum(one.commit != commit for one in sections)
+    return f"; {old} other job{'s have' if old > 1 else ' has'} no report for {commit[:7]}" if old else ""
 
 
 def _table(sections: Sequence[Section], commit: str, left_out: int) -> list[str]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crashcheck.checker import policy
-from crashcheck.checker.results import LEVELS, Finding, RunResult
+from crashcheck.checker.results import LEVELS, Earlier, Finding, RunResult
 from crashcheck.reports.formats.failure import ENDED_EARLY, NOT_RUN, Failure
 from crashcheck.reports.github import sections
-from crashcheck.reports.view import sentences
+from crashcheck.reports.view import earlier, sentences
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.run_view import FindingView, RunView
 from crashcheck.reports.view.text import line
 
 HARM_CHARS = 120
-FIXED_MAX = 3  # bugs of the base that the line names
+FIXED_MAX = 3  # fixed bugs that the line names
 COMMIT_CHARS = 7
 
 
@@ -54,18 +56,34 @@ def _fix(finding: Finding) -> str:
 
 
 def _passes(result: RunResult) -> str:
-    base = result.base
-    fixed = [one for one in base.earlier if one.fate == "fixed"] if base is not None else []
-    if fixed and base is not None:
-        named = "; ".join(line(one.message, 200) for one in fixed[:FIXED_MAX])
-        more = f"; and {len(fixed) - FIXED_MAX} more" if len(fixed) > FIXED_MAX else ""
-        return f"Passes: fixed, the crash that failed in {sentences.ref_name(base.ref)} passes now: {named}{more}"
+    fixed = earlier.fixed(result)
     others = len(result.findings) + len(result.uncertain)
+    if fixed:
+        return f"Passes: fixed, {_fixed(fixed)}{_unseen(result)}"
     if others:
         verb = "does" if others == 1 else "do"
-        return f"Passes: nothing new fails; {sentences.plural(others, 'finding')} {verb} not count"
+        return f"Passes: nothing new fails; {sentences.plural(others, 'finding')} {verb} not count{_unseen(result)}"
     if not sentences.searched(result):
         return "Passes: nothing to check, only documents changed"
     if sentences.is_complete(result):
         return f"Passes: no {sentences.unit(result)} fails"
-    return "Not seen again, which shows no fix: the search was not complete"
+    if earlier.not_seen(result):
+        return "Not seen again, which shows no fix: the search was not complete"
+    return "Nothing found, though the search was not complete"
+
+
+def _fixed(found: Sequence[tuple[str, Earlier]]) -> str:
+    """Each with the version that it failed in, which those that have one in common share."""
+    words: list[str] = []
+    before = ""
+    for where, one in found[:FIXED_MAX]:
+        what = f"the crash that failed in {where} {earlier.now(one)}: "
+        words.append(("" if what == before else what) + line(one.message, 200))
+        before = what
+    return "; ".join([*words, *([f"and {len(found) - FIXED_MAX} more"] if len(found) > FIXED_MAX else [])])
+
+
+def _unseen(result: RunResult) -> str:
+    """Earlier findings that a search which was not complete did not meet."""
+    count = 0 if sentences.is_complete(result) else len(earlier.not_seen(result))
+    return f"; {sentences.plural(count, 'earlier finding')} not seen again, which shows no fix" if count else ""

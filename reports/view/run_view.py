@@ -20,7 +20,7 @@ from crashcheck.checker.results import (
 )
 from crashcheck.config import FILE_NAME
 from crashcheck.models import family_of
-from crashcheck.reports.view import sentences
+from crashcheck.reports.view import earlier, sentences
 from crashcheck.reports.view.evidence import renderer_of
 from crashcheck.reports.view.evidence.values import Context, EvidenceView
 from crashcheck.reports.view.failing_behaviour import STEPS_MAX
@@ -121,7 +121,7 @@ class RunView:
     unit: str  # what was checked: "crash state"
     footnote: str  # what that is
     scope: str
-    base: tuple[str, ...]  # what the comparison with the base of the change showed
+    base: tuple[str, ...]  # what the comparison with the base of the change, and with the last run, showed
     caveats: tuple[str, ...]
     counts: tuple[FactView, ...]  # empty where nothing was searched: the change holds documents only
     trace: tuple[FactView, ...]  # empty there, too
@@ -169,7 +169,7 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
         unit=sentences.unit(result),
         footnote=_CRASH_STATE if sentences.of_crashes(result) else _NODE_RUN if sentences.of_nodes(result) else "",
         scope=sentences.scope_sentence(result) if searched else "",
-        base=sentences.base(result),
+        base=earlier.compared(result),
         caveats=caveats,
         counts=_counts(result) if searched else (),
         trace=_trace(result) if searched and not sentences.of_nodes(result) else (),

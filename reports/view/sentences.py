@@ -49,7 +49,6 @@ KIND_SENTENCE = {
     FindingKind.ACTIONS: "The nodes do not cope with this order of messages, time-outs and failures.",
 }
 _HEADLINE_CHARS = 400
-_EARLIER_MAX = 20
 _REASONS = 3  # why states were not decided by explored runs
 _STOPPED = {
     StopReason.BUDGET_STATES: "The state budget ended the search",
@@ -188,27 +187,6 @@ def why_not(finding: Finding) -> str:
     if not finding.new:
         return "in the baseline"
     return "the base of the change has it, too" if finding.compared == "existing" else ""
-
-
-def base(result: RunResult) -> tuple[str, ...]:
-    """What the comparison with the base showed, in sentences; none where there was no comparison."""
-    if result.base is None or not searched(result):
-        return ()
-    where = f"{ref_name(result.base.ref)} ({result.base.commit[:10]})"
-    edits = tuple(f"This change edits the rules: {line(edit, 300)}" for edit in result.base.edits)
-    if result.base.note:
-        return (f"Not compared with {where}: {line(result.base.note, 300)}.", *edits)
-    kinds = Counter(finding.compared for finding in (*result.findings, *result.uncertain))
-    fixed = [one for one in result.base.earlier if one.fate == "fixed"]
-    gone = [one for one in result.base.earlier if one.fate != "fixed"]
-    amounts = [f"{human(kinds['introduced'])} introduced", f"{human(kinds['existing'])} existing"]
-    amounts += [f"{human(kinds['not-compared'])} new here, not compared"] if kinds["not-compared"] else []
-    return (
-        f"Compared with {where}: {', '.join(amounts)}, {human(len(fixed))} fixed.",
-        *(f"Fixed, the failing state passes now: {line(one.message, 300)}" for one in fixed[:_EARLIER_MAX]),
-        *(f"Not seen again, and not compared: {line(one.message, 300)}" for one in gone[:_EARLIER_MAX]),
-        *edits,
-    )
 
 
 def ref_name(ref: str) -> str:

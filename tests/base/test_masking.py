@@ -11,6 +11,7 @@ import pytest
 from crashcheck.cli.report import FORMATS, write_reports
 from crashcheck.masking import Mask, inherited_environment
 from crashcheck.reports.formats import json_report
+from support.command_line import run_crashcheck
 from support.reports.runs import LEVEL_HASH, run, with_fields
 
 SECRETS = {
@@ -88,3 +89,41 @@ def test_commands_inherit_no_variable_of_the_jobs_services(monkeypatch: pytest.M
     assert "ACTIONS_RUNTIME_TOKEN" not in inherited_environment()
     assert inherited_environment()["CRASHCHECK_CACHE"] == "y"
     assert "CRASHCHECK_CACHE" not in inherited_environment("CRASHCHECK_")
+
+
+CALLS = """[build]
+command = "env >build.env"
+[setup]
+command = "env >setup.env"
+[workload]
+command = "sh -c 'env >workload.env; echo 1 >{pool}/a'"
+recorder = "syscalls"
+[pool]
+files = ["*"]
+[check]
+command = "sh -c 'env >check.env'"
+[model]
+name = "ext4"
+"""
+OF_NODES = """[[node]]
+name = "only"
+command = "sh -c 'env >PLACE/node.env'"
+ends = true
+[check]
+end = "sh -c 'env >PLACE/node-check.env'"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(CALLS, ("build", "setup", "workload", "check")), (OF_NODES, ("node", "node-check"))],
+    ids=["calls", "nodes"],
+)
+def test_no_command_of_a_configuration_sees_the_keys_to_the_jobs_services(
+    tmp_path: Path, environment: dict[str, str], text: str, names: tuple[str, ...]
+) -> None:
+    (tmp_path / "crashcheck.toml").write_text(text.replace("PLACE", str(tmp_path)), encoding="utf-8")
+    run_crashcheck("run", cwd=tmp_path, env={**environment, "ACTIONS_RUNTIME_TOKEN": "x", "OWN_VARIABLE": "y"})
+    for name in names:
+        seen = (tmp_path / f"{name}.env").read_text(encoding="utf-8")
+        assert ("ACTIONS_" in seen, "OWN_VARIABLE=y" in seen) == (False, True), name

@@ -211,7 +211,7 @@ class _Publication:
         clean = self.ranked[0] == sections.PASSES
         details = comment.details(self.view, self.link, self.where(), clean)
         section = comment.section(self.job, event, self.ranked, details, self.result.findings)
-        return client.comment(self.number, [section], not clean)
+        return client.comment(self.number, section, not clean)
 
     def _check_run(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment
@@ -285,7 +285,8 @@ def _publish_failure(
         if number is None and event.head:
             number = client.number_of(event.head, event.sha, event.head_repository)
         if args.comment and number is not None:
-            mine = [comment.section(job, event, (sections.NO_REPORT, title), text) for job in jobs]
+            job = comment.Job(config, failure.model, failure.name)
+            mine = comment.section(job, event, (sections.NO_REPORT, title), text)
             print(f"crashcheck: comment: {client.comment(number, mine, False, not failure.model)}", flush=True)
         for job in jobs:
             name = comment.check_name(job)

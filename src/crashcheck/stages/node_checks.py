@@ -21,6 +21,7 @@ from crashcheck.checker.results import Verdict
 from crashcheck.command import Command
 from crashcheck.config.nodes import NodeCheckConfig
 from crashcheck.errors import CrashcheckError
+from crashcheck.masking import inherited_environment
 from crashcheck.runtime.nodes.actions import Action, World
 
 NodeStates = tuple[bytes, ...]  # a digest of each node's files and output
@@ -135,7 +136,7 @@ class CommandChecks(RunChecks):
     def _judged(self, command: Command) -> Verdict | None:
         """How a check fails on the folder of the state; None if it passes."""
         argv = command.argv(state=str(self._state))
-        ended = _run(argv, self._project, {**os.environ, **self._check.env}, self._check.timeout_s)
+        ended = _run(argv, self._project, {**inherited_environment(), **self._check.env}, self._check.timeout_s)
         verdict = ExitStatus().judge(ended, {str(self._state): "{state}"})
         return None if verdict.passed else verdict
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import queue
 import shutil
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig
 from crashcheck.errors import CrashcheckError
+from crashcheck.masking import inherited_environment
 from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import World
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NodeCommand
@@ -86,7 +86,7 @@ class NodeSetup:
             raise CrashcheckError(
                 "node-seed", f"[[node]] seed: {seed} is no folder.", "Make it, for example in [build]."
             )
-        variables = {**os.environ, **node.env} if node.env else None
+        variables = {**inherited_environment(), **node.env}
         words = self.words(number, node.command, folder)
         faults = tuple(
             CallFault(at, fault.call, getattr(errno, fault.error), fault.nth, fault.times)

@@ -40,8 +40,8 @@ def annotations(count: int) -> list[Annotation]:
     return [Annotation("src/a.c", n, "failure", f"finding {n}", "words") for n in range(1, count + 1)]
 
 
-def section(verdict: str, key: str = "k", run: int = 1) -> list[sections.Section]:
-    return [sections.Section(key, f"job {key}", (run, 1), HEAD, sections.FAILS, verdict, "its details")]
+def section(verdict: str, key: str = "k", run: int = 1) -> sections.Section:
+    return sections.Section(key, f"job {key}", (run, 1), HEAD, sections.FAILS, verdict, "its details")
 
 
 def bodies(github: FakeGitHub) -> list[str]:
@@ -285,7 +285,7 @@ def test_the_lines_that_a_pull_request_shows_are_known_with_their_text(github: F
     assert shown.texts == {"src/a.c": {1: "a", 2: "B", 3: "c"}}
 
 
-def in_turns(github: FakeGitHub, at: int, first: list[sections.Section], second: list[sections.Section]) -> None:
+def in_turns(github: FakeGitHub, at: int, first: sections.Section, second: sections.Section) -> None:
     """Two publishers: the first one's request number `at` waits until the second is done, or waits for the first."""
     go, idle = threading.Event(), threading.Event()
     asked = 0
@@ -357,8 +357,8 @@ def test_a_workflows_own_token_is_not_asked_whose_it_is(github: FakeGitHub, clie
 
 def test_the_details_of_a_job_cannot_imitate_another_jobs(github: FakeGitHub, client: Client) -> None:
     client.comment(7, section("red", "a"), True)
-    forged = sections.render(section("all well", "a", 9))
-    evil = [sections.Section("b", "job b", (1, 1), HEAD, sections.PASSES, f"fine {forged}", f"{forged}\n--> x")]
+    forged = sections.render([section("all well", "a", 9)])
+    evil = sections.Section("b", "job b", (1, 1), HEAD, sections.PASSES, f"fine {forged}", f"{forged}\n--> x")
     client.comment(7, evil, True)
     client.comment(7, section("more", "c"), True)
     assert [one.verdict for one in sections.read(bodies(github)[0]) if one.key == "a"] == ["red"]
@@ -380,6 +380,25 @@ def test_many_jobs_fit_and_the_failing_ones_stay() -> None:
     assert body.split("\n")[1].startswith("### crashcheck: ")
 
 
+def test_a_run_that_failed_early_marks_each_row_of_its_job_whatever_its_models_options(
+    github: FakeGitHub, client: Client
+) -> None:
+    """It ended before the configuration was read, so its model is not known, or not whole."""
+
+    def put(job: str, verdict: str, rank: int, run: int, known: bool = False) -> str:
+        one = sections.Section(job, job, (run, 1), HEAD, rank, verdict)
+        return client.comment(7, one, True, known)
+
+    for job in ("a, x.toml, page-cache tear=512", "a, x.toml, px86", "b, x.toml, px86"):
+        put(job, "Passes", sections.PASSES, 1)
+    assert put("a, x.toml", "No report", sections.NO_REPORT, 2, known=True) == "updated"
+    assert verdicts(github) == ["No report", "No report", "Passes"]
+    assert put("c, x.toml", "No report", sections.NO_REPORT, 2, known=True) == "unchanged"
+    assert put("b, x.toml, px86", "No report", sections.NO_REPORT, 2) == "updated"
+    assert put("d, x.toml, px86", "No report", sections.NO_REPORT, 2) == "updated"
+    assert verdicts(github) == ["No report"] * 4
+
+
 def test_a_bug_that_several_workloads_show_is_one_line_with_their_number() -> None:
     """A bug of an allocator, for example: each program that uses it has the finding."""
     bug, own = ("a1b2c3", "`chunk.size` can survive *without* `chunk`"), ("d4e5f6", "`entry` is lost")
@@ -399,5 +418,5 @@ def test_a_job_of_an_older_commit_is_marked_and_decides_no_first_line() -> None:
     old = sections.Section("a", "job a", (1, 1), "a" * 40, sections.FAILS, "Fails: old")
     new = sections.Section("b", "job b", (2, 1), "b" * 40, sections.PASSES, "Passes: new")
     rows = sections.render(sections.merged((old,), (new,))).split("\n")
-    assert rows[1] == "### crashcheck: Passes: new (job b)"
+    assert rows[1] == f"### crashcheck: Passes: new (job b); 1 other job has no report for {'b' * 7}"
     assert f"| job a | Fails: old | {'a' * 7}, nothing newer |" in rows

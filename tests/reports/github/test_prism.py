@@ -56,9 +56,9 @@ def test_everything_that_is_written_is_as_githubs_description_has_it(github: Fak
     assert [len(there) for there in github.annotations.values()] == [0, 1, 10, 60]
     assert sorted(client.shown(7).diff.files) == ["src/a.c"]
     one, two = (Section("k", "a job", (1, 1), HEAD, FAILS, words) for words in ("one", "two"))
-    assert client.comment(7, [one], create=True) == "created"
+    assert client.comment(7, one, create=True) == "created"
     github.say(f"{HEAD_LINE}\na copy", BOT)
-    assert client.comment(7, [two], create=True) == "updated"
+    assert client.comment(7, two, create=True) == "updated"
     assert client.review(7, HEAD, REVIEW, "words", [ReviewComment("src/a.c", 2, f"{REVIEW}\nfix", "fix")]) == "created"
     github.remark("src/a.c", 2, "thanks", github.reviews[0]["id"], MALLORY)
     assert client.review(7, HEAD, REVIEW, "words", []) == "none"

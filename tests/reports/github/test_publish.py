@@ -159,8 +159,7 @@ def test_a_search_that_was_cut_short_calls_no_finding_gone_or_fixed(job: Job, gi
     job.publish(run(states=short, stop=StopReason.BUDGET_SECONDS), "--comment")
     (comment,) = github.comments
     assert first_line(comment) == (
-        "### crashcheck: Not seen again, which shows no fix: the search was not complete; "
-        f"{HEAD[:7]}, 738 of 2.9×10⁷ states"
+        f"### crashcheck: Nothing found, though the search was not complete; {HEAD[:7]}, 738 of 2.9×10⁷ states"
     )
     assert "The time budget ended the search; the remaining states were not checked." in comment["body"]
     assert "gone" not in comment["body"]

@@ -166,7 +166,7 @@ def interleaved(pull: PullRequest, at: int) -> None:
     run_of_it = (100 + pull.pushes, 1)
     one = sections.Section("one", "one", run_of_it, pull.sha, sections.FAILS, "Fails: one; COMMIT")
     two = sections.Section("two", "two", run_of_it, pull.sha, sections.PASSES, "Passes: two; COMMIT")
-    in_turns(pull.github, at, [one], [two])
+    in_turns(pull.github, at, one, two)
     pull.github.before = lambda asked, token: None
     assert {"one", "two"} <= {each.key for each in sections.read(pull.github.comments[0]["body"])}
 
@@ -190,11 +190,14 @@ def down(pull: PullRequest) -> None:
 
 
 Act = Callable[[PullRequest], object]
-FIXED = Earlier("ORD-1", FindingKind.ORDERING, "`a` can survive a crash without `b`", "fixed")
+FIXED = Earlier("ORD-1", FindingKind.ORDERING, "`a` can survive a crash without `b`", "fixed", 1)
+AGAIN = replace(FIXED, commit="a1b2c3d" + "0" * 33)
+GONE = replace(AGAIN, id="ORD-2", message="`c` is lost", fate="not-seen", executed=0)
 EDIT = Edit("src/level_hash.c", 8, False, "    clwb(entry);")
 FIX = Fix("flush", "a flush of `entry.value`", (EDIT,), 6, 0, "the 6 failing states pass")
 REPAIRABLE = replace(LEVEL_HASH, fix=FIX)
 KNOWN = replace(LEVEL_HASH, compared="existing")
+TWO_JOBS = "Fails: one; COMMIT (one); 1 other job has no report for COMMIT"
 
 PUSHES: tuple[tuple[str, Act, str], ...] = (
     ("clean, nothing found before", lambda p: p.publish(clean()), "(no comment)"),
@@ -212,14 +215,26 @@ PUSHES: tuple[tuple[str, Act, str], ...] = (
     ),
     (
         "bug fixed, every state checked",
-        lambda p: p.publish(clean()),
-        "Passes: no crash state fails; COMMIT, 412 of 412 states",
+        lambda p: p.publish(clean(again=(AGAIN,))),
+        "Passes: fixed, the crash that failed in a1b2c3d passes now: `a` can survive a crash without `b`; "
+        "COMMIT, 412 of 412 states",
     ),
     ("bug back", lambda p: p.publish(red()), f"{RED}; no tested fix; COMMIT, 412 of 412 states"),
     (
-        "clean, but cut short",
-        lambda p: p.publish(clean(states=BOUNDED, stop_reason=StopReason.BUDGET_SECONDS)),
+        "clean, but cut short, and what failed could not be tested",
+        lambda p: p.publish(clean(states=BOUNDED, stop_reason=StopReason.BUDGET_SECONDS, again=(GONE,))),
         "Not seen again, which shows no fix: the search was not complete; COMMIT, 738 of 2.9×10⁷ states",
+    ),
+    (
+        "clean, cut short, and nobody knows what failed before",
+        lambda p: p.publish(clean(states=BOUNDED, stop_reason=StopReason.BUDGET_SECONDS)),
+        "Nothing found, though the search was not complete; COMMIT, 738 of 2.9×10⁷ states",
+    ),
+    (
+        "two bugs before, of which one is fixed and the other could not be tested",
+        lambda p: p.publish(clean(states=BOUNDED, stop_reason=StopReason.BUDGET_SECONDS, again=(AGAIN, GONE))),
+        "Passes: fixed, the crash that failed in a1b2c3d passes now: `a` can survive a crash without `b`; "
+        "1 earlier finding not seen again, which shows no fix; COMMIT, 738 of 2.9×10⁷ states",
     ),
     (
         "bug that the base has, too",
@@ -270,28 +285,29 @@ PUSHES: tuple[tuple[str, Act, str], ...] = (
         f"{HOSTILE_RED}; no tested fix; COMMIT, 412 of 412 states",
     ),
     ("somebody imitates the comment", imitated, f"{RED}; no tested fix; COMMIT, 412 of 412 states"),
-    ("an older run ends later", older, f"{RED}; no tested fix; 20ababa, 412 of 412 states"),
+    ("an older run ends later", older, f"{RED}; no tested fix; 22ababa, 412 of 412 states"),
     (
         "one 503 while the comment is written",
         lambda p: troubled(p, Trouble("^PATCH .*/comments/", 503, {"message": "x"}, done_anyway=True), red()),
         f"{RED}; no tested fix; COMMIT, 412 of 412 states",
     ),
-    ("503 to everything", down, f"{RED}; no tested fix; 22ababa, 412 of 412 states"),
+    ("503 to everything", down, f"{RED}; no tested fix; 24ababa, 412 of 412 states"),
     (
         "the same, GitHub is back",
         lambda p: p.publish(clean()),
         "Passes: no crash state fails; COMMIT, 412 of 412 states",
     ),
-    ("from a fork: the token may only read", forked, "Passes: no crash state fails; 24ababa, 412 of 412 states"),
+    ("from a fork: the token may only read", forked, "Passes: no crash state fails; 26ababa, 412 of 412 states"),
     (
         "a fork's artifact, wrong repository",
         lambda p: followed(p, "eve/storage"),
-        "Passes: no crash state fails; 24ababa, 412 of 412 states",
+        "Passes: no crash state fails; 26ababa, 412 of 412 states",
     ),
     (
         "a fork's artifact with eight reports",
         lambda p: followed(p, "mallory/storage"),
-        f"{RED}; no tested fix; COMMIT, 412 of 412 states (forged 00, crashcheck.toml, px86)",
+        f"{RED}; no tested fix; COMMIT, 412 of 412 states (forged 00, crashcheck.toml, px86); "
+        "1 other job has no report for COMMIT",
     ),
     ("comment removed by hand, red", cleared, f"{RED}; no tested fix; COMMIT, 412 of 412 states"),
     ("the base moved on: a merge with other lines", merged, f"{RED}; no tested fix; COMMIT, 412 of 412 states"),
@@ -301,10 +317,7 @@ PUSHES: tuple[tuple[str, Act, str], ...] = (
         lambda p: p.publish(clean(base=base(documents=("README.md",)))),
         "Passes: nothing to check, only documents changed; COMMIT",
     ),
-    *(
-        (f"two jobs, interleaved at request {at}", lambda p, at=at: interleaved(p, at), "Fails: one; COMMIT (one)")
-        for at in (2, 4, 6)
-    ),  # type: ignore[misc]
+    *((f"two jobs, interleaved at request {at}", lambda p, at=at: interleaved(p, at), TWO_JOBS) for at in (2, 4, 6)),  # type: ignore[misc]
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck.checker.results import TO_SETTLE, Base, StateCounts, StopReason
+from crashcheck.checker.results import TO_SETTLE, StateCounts, StopReason
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.run_view import build_view
@@ -206,8 +206,3 @@ def test_a_block_keeps_its_end_and_counts_what_it_leaves_out() -> None:
         "row 99",
     )
     assert left_out == sum(len(f"row {i}\n") for i in range(3, 95))
-
-
-def test_a_base_is_named_as_people_name_it() -> None:
-    (first,) = sentences.base(replace(CLEAN, base=Base("refs/remotes/origin/main", "d" * 40)))
-    assert first == f"Compared with main ({'d' * 10}): 0 introduced, 0 existing, 0 fixed."
