@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crashcheck.checker.results import COUNTED
 from crashcheck.checker.states.partial_order import COUNT_BUDGET
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.states.sweep import Sweep
@@ -86,7 +87,7 @@ class StateCount:
         """All states, or those that are counted."""
         notes = []
         if self._counted < self._points:
-            notes.append(f"only those of the first {self._counted:,} of {self._points:,} crash points were counted")
+            notes.append(f"only those of the first {self._counted:,} of {self._points:,} {COUNTED}")
         if self._bounded:
             notes.append(
                 f"upper bound: at {self._bounded} crash points the ideals of one granule take more than {COUNT_BUDGET} "

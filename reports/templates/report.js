@@ -199,9 +199,18 @@
     if (sched && !schedules.has(finding.id)) schedules.set(finding.id, set_up(sched));
     return schedules.get(finding.id);
   };
+  /* Of a graph that is wider than the screen, A and B are at the end. */
+  const show_pins = finding => {
+    for (const graph of finding.querySelectorAll("svg.graph")) {
+      const scroll = graph.closest(".scroll");
+      const right = Math.max(...[...graph.querySelectorAll(".pin")].map(pin => pin.getBoundingClientRect().right));
+      scroll.scrollLeft += Math.max(0, right + 12 - scroll.getBoundingClientRect().right);
+    }
+  };
   for (const finding of document.querySelectorAll("details.finding")) {
-    if (finding.open) ready(finding);
-    finding.addEventListener("toggle", () => { if (finding.open) ready(finding); });
+    const opened = () => { if (finding.open) { ready(finding); show_pins(finding); } };
+    opened();
+    finding.addEventListener("toggle", opened);
   }
 
   /* Findings and their entries in the index, by severity and by text. */

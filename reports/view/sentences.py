@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from crashcheck.checker import policy
 from crashcheck.checker.results import (
+    COUNTED,
     CRASH_STATE,
     HALF_STORE,
     NODE_RUN,
@@ -129,6 +130,8 @@ def outcome(verdict: Verdict) -> str:
 def feasible(result: RunResult) -> str:
     """The number of feasible states with what is known of its exactness: `412`, `about 10^77`."""
     states = result.states
+    if COUNTED in states.feasible_note:
+        return "an unknown number of"
     return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
 
 
@@ -293,7 +296,7 @@ def checked(result: RunResult) -> str:
             if known != 1
             else f"the only feasible {unit(result)} checked"
         )
-    return f"{states_covered(result)} feasible {unit(result)}{'s' * (result.states.feasible != 1)} checked"
+    return f"{states_covered(result)} feasible {unit(result)}{'s' * (feasible(result) != '1')} checked"
 
 
 def is_complete(result: RunResult) -> bool:

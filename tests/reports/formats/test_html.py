@@ -378,6 +378,23 @@ def test_the_theme_follows_the_system_until_it_is_chosen(tmp_path: Path, browser
         assert browser.run("return document.getElementById('theme').textContent") == "Theme: light"
 
 
+PINS = """
+return [...document.querySelectorAll('svg.graph')].flatMap(graph => {
+  const seen = graph.closest('.scroll').getBoundingClientRect();
+  return [...graph.querySelectorAll('.pin')].map(pin => pin.getBoundingClientRect())
+    .map(pin => pin.width > 8 && pin.left >= seen.left && pin.right <= seen.right && pin.top >= seen.top);
+})"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [400, 1400])
+def test_both_updates_of_a_finding_are_in_sight_in_its_graph(tmp_path: Path, browser: Browser, width: int) -> None:
+    with browser:
+        browser.screen(width, 900)
+        browser.open(write(tmp_path, FULL))
+        assert browser.run(PINS) == [True] * 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 760, 1600])
 def test_nothing_is_wider_than_the_screen_and_no_script_of_the_program_runs(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck import cli
-from crashcheck.checker.results import Finding, RunResult, StopReason
+from crashcheck.checker.results import Base, Finding, RunResult, StopReason
 from crashcheck.cli.publish import publish
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
@@ -142,6 +142,17 @@ def test_a_check_run_may_be_asked_for_and_belongs_to_the_branchs_newest_commit(j
         9,
         "failure",
     )
+
+
+def test_the_base_is_named_by_its_branch_although_the_checkout_knows_only_the_first_parent(
+    job: Job, github: FakeGitHub
+) -> None:
+    head = {"sha": HEAD, "repo": {"full_name": REPOSITORY}}
+    job.event({"pull_request": {"number": 7, "head": head, "base": {"sha": "d" * 40, "ref": "release/2"}}})
+    job.publish(replace(a_run(1), base=Base("HEAD^1", "d" * 40)), "--comment")
+    (comment,) = github.comments
+    assert "Compared with release/2 (dddddddddd)" in comment["body"]
+    assert "HEAD^1" not in comment["body"] + job.summary.read_text(encoding="utf-8")
 
 
 def test_the_comment_follows_the_findings_until_they_are_gone(job: Job, github: FakeGitHub) -> None:

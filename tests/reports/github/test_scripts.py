@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from crashcheck.reports.github.sections import FAILS, SECTIONS_MAX, Section, render
+from crashcheck.reports.github.sections import FAILS, NO_REPORT, SECTIONS_MAX, Section, read, render
 from support.github.fake_github import BOT, HEAD, REPOSITORY, FakeGitHub
 from support.paths import ROOT
 
@@ -82,9 +83,10 @@ def test_a_job_that_was_cancelled_or_could_not_install_says_so_in_the_comment(
 ) -> None:
     event = {"pull_request": {"number": 7, "head": {"sha": HEAD, "repo": {"full_name": REPOSITORY}}}}
     (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
-    red = Section("k", "job", (1, 1), "b" * 40, FAILS, "Fails: an older commit")
+    mine = Section("k", "test (gcc, 2), crashcheck.toml, px86", (1, 1), "b" * 40, FAILS, "Fails: an older commit", "d")
+    other = replace(mine, key="o", job="lint, crashcheck.toml, px86")
     with FakeGitHub() as github:
-        github.say(render((red,)), BOT)
+        github.say(render((mine, other)), BOT)
         here = {
             "GITHUB_TOKEN": "ghs_x",
             "GITHUB_REPOSITORY": REPOSITORY,
@@ -103,8 +105,34 @@ def test_a_job_that_was_cancelled_or_could_not_install_says_so_in_the_comment(
         assert (code, outputs["conclusion"], github.broken) == (2, "error", [])
         (comment,) = github.comments
     why = "the job ended before crashcheck ran" if installed else "crashcheck was not installed"
-    job = " (test (gcc, 2), crashcheck.toml, px86)" if installed else ""
+    job = f" (test (gcc, 2), crashcheck.toml, px86); 1 other job has no report for {HEAD[:7]}" if installed else ""
     assert comment["body"].split("\n")[1] == f"### crashcheck: No report: {why}; {HEAD[:7]}{job}"
+    rows = {one.key: (one.rank, one.commit, one.run) for one in read(comment["body"])}
+    assert rows == {"k": (NO_REPORT, HEAD, (2, 1)), "o": (FAILS, "b" * 40, (1, 1))}
+
+
+@pytest.mark.parametrize(
+    ("commit", "run", "first"),
+    [
+        ("b" * 40, (1, 1), "No report: crashcheck was not installed"),
+        (HEAD, (2, 1), "Fails"),
+        ("b" * 40, (3, 1), "Fails"),
+    ],
+    ids=["an older commit", "this commit", "a newer run"],
+)
+def test_a_job_that_could_not_install_hides_no_failure_of_another_job(
+    step: dict[str, str], tmp_path: Path, commit: str, run: tuple[int, int], first: str
+) -> None:
+    event = {"pull_request": {"number": 7, "head": {"sha": HEAD, "repo": {"full_name": REPOSITORY}}}}
+    (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
+    with FakeGitHub() as github:
+        github.say(render((Section("o", "other", run, commit, FAILS, "Fails: `a`"),)), BOT)
+        here = {"GITHUB_TOKEN": "ghs_x", "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_API_URL": github.url, "JOB": "mine"}
+        here |= {"GITHUB_EVENT_PATH": str(tmp_path / "event.json"), "GITHUB_RUN_ID": "2", "GITHUB_RUN_ATTEMPT": "1"}
+        asked = [sys.executable, "-I", ROOT / ".ci" / "action-unreported"]
+        subprocess.run(asked, env={**step, **here}, check=True)
+        assert github.comments[0]["body"].split("\n")[1].startswith(f"### crashcheck: {first}")
+        assert github.broken == []
 
 
 def test_jobs_of_a_matrix_without_a_name_differ_in_their_names(step: dict[str, str]) -> None:
@@ -163,10 +191,16 @@ def test_the_second_workflow_publishes_what_the_artifacts_hold_and_nothing_where
 def test_no_module_of_the_pull_request_runs_while_the_action_is_installed(step: dict[str, str], tmp_path: Path) -> None:
     for name in ("venv", "logging", "pip", "setuptools", "sitecustomize", "usercustomize"):
         (tmp_path / "work" / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name}')\n")
-    folder = tmp_path / "installed"
-    environment = {**step, "PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "work")}
-    for what in (("key",), ("make", str(folder))):
+    folder, cache = tmp_path / "installed", tmp_path / "cache"
+    here = {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "work"), "CRASHCHECK_CACHE": str(cache)}
+    environment = {**step, **here}
+    for what in (("key",), ("make", str(folder), "recorder")):
         subprocess.run([ROOT / ".ci" / "action-setup", *what], cwd=tmp_path / "work", env=environment, check=True)
+    outputs = dict(row.split("=", 1) for row in Path(step["GITHUB_OUTPUT"]).read_text().splitlines())
+    assert [path.is_dir() for path in tmp_path.glob(os.path.relpath(outputs["runtime"], tmp_path))] == [True]
+    steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    made = next(number for number, one in enumerate(steps) if ' make "$FOLDER" recorder' in one.get("run", ""))
+    assert "${{ steps.key.outputs.runtime }}" in steps[made + 1]["with"]["path"]  # saved right after it was compiled
     assert not (tmp_path / "ran").exists()
     assert (folder / "ready").exists()
     asked = [folder / "venv" / "bin" / "crashcheck", "version"]

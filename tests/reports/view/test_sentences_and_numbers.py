@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck.checker.results import TO_SETTLE, StateCounts, StopReason
+from crashcheck.checker.results import COUNTED, TO_SETTLE, StateCounts, StopReason
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.run_view import build_view
@@ -136,6 +136,12 @@ def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
     assert sentences.headline(CLEAN) == "No findings; all 412 feasible crash states checked"
     bound = replace(ALL, feasible_exact=False, feasible_note="upper bound: equal bytes counted apart")
     assert sentences.headline(run(states=bound)) == "No findings; 412 of about 412 feasible crash states checked"
+    partly = replace(
+        bound, feasible=3, executed=3, pruned=0, feasible_note=f"only those of the first 0 of 451 {COUNTED}"
+    )
+    assert sentences.checked(run(states=partly)) == "3 of an unknown number of feasible crash states checked"
+    nothing = sentences.headline(run(states=replace(partly, executed=0), stop=StopReason.BUDGET_SECONDS))
+    assert nothing.startswith("No verdict: none of an unknown number of feasible crash states was checked, because")
     assert sentences.caveats(run(states=bound)) == (
         "The number of feasible states is a bound: upper bound: equal bytes counted apart.",
     )
