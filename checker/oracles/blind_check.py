@@ -9,16 +9,12 @@ from pathlib import Path
 
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.other_files import run_changed
+from crashcheck.checker.results import BLIND
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.patterns import watched_files
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
 
 _INVERTED = bytes(255 - byte for byte in range(256))
-BLIND = (
-    "the check also passes if, after the whole workload, the watched files are filled with zeros, and if each of their "
-    "bits is inverted. So it may pass whatever a crash leaves. It should open the files in {pool}, and exit with "
-    "another status than 0 if something that the workload finished is not there"
-)
 
 
 def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:

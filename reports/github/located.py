@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from crashcheck.change.diff import run_git
-from crashcheck.checker.results import Edit, Frame, Location, RunResult
+from crashcheck.checker.results import Earlier, Edit, Frame, Location, RunResult
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import rewritten
 
 _HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+_IN_PARENTHESES = re.compile(r" \([\w./+-]+:\d{1,9}\)")
 _PLACE = re.compile(r"(?<![\w./-])([\w./+-]+):(\d{1,9})\b")
 
 ToHead = Callable[[str, int], int]
@@ -61,16 +62,24 @@ def lines_at(root: Path, sha: str) -> ToHead:
     return line_at
 
 
-def located(result: RunResult, name: Callable[[str], str], to_head: ToHead) -> RunResult:
-    """`result` with the repository's names of files (`name`; "" for one outside), and lines `to_head`."""
+def located(result: RunResult, name: Callable[[str], str], to_head: ToHead, root: Path) -> RunResult:
+    """`result` with the repository's names of files (`name`; "" for one outside), and lines `to_head`.
+
+    In words, those of findings' places, and of files that are in the checkout `root`.
+    """
     known = {place.file for place in _places(result) if place.line}
+
+    @cache
+    def is_known(file: str) -> bool:
+        there = name(file)
+        return file in known or bool(there and (root / there).is_file())
 
     def at(file: str, line: int) -> tuple[str, int]:
         there = name(file)
         return (there, to_head(there, line)) if there else (file, line)
 
     def in_words(match: re.Match[str]) -> str:
-        if match[1] not in known:
+        if not is_known(match[1]):
             return match[0]
         file, line = at(match[1], int(match[2]))
         return f"{file}:{line}" if line else f"{file}:{match[2]} of the merge"
@@ -86,7 +95,14 @@ def located(result: RunResult, name: Callable[[str], str], to_head: ToHead) -> R
             return replace(value, file=file, line=line) if line else value
         return value
 
+    base = result.base and replace(result.base, earlier=_without_lines(result.base.earlier))
+    result = replace(result, base=base, again=_without_lines(result.again))
     return replace(result, findings=rewritten(result.findings, change), uncertain=rewritten(result.uncertain, change))
+
+
+def _without_lines(found: tuple[Earlier, ...]) -> tuple[Earlier, ...]:
+    """The lines of findings that are gone are those of another version."""
+    return tuple(replace(one, message=_IN_PARENTHESES.sub("", one.message)) for one in found)
 
 
 def _places(result: RunResult) -> list[Location | Frame]:

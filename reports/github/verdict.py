@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crashcheck.checker import policy
-from crashcheck.checker.results import LEVELS, Earlier, Finding, RunResult
+from crashcheck.checker.results import BLIND, LEVELS, Earlier, Finding, RunResult
 from crashcheck.reports.formats.failure import ENDED_EARLY, NOT_RUN, Failure
 from crashcheck.reports.github import sections
 from crashcheck.reports.view import earlier, sentences
@@ -27,7 +27,10 @@ def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecide
         words = view.headline if view.headline.startswith("No verdict") else f"No verdict: {view.headline}"
         return sections.UNDECIDED, f"{words}; {commit[:COMMIT_CHARS]}"
     if not counting:
-        return sections.PASSES, _passes(result) + (end if sentences.searched(result) else f"; {commit[:COMMIT_CHARS]}")
+        blind = BLIND in result.warnings
+        words = _passes(result) + ("; but the check accepts damaged files, too" if blind else "")
+        end = end if sentences.searched(result) else f"; {commit[:COMMIT_CHARS]}"
+        return sections.UNDECIDED if blind else sections.PASSES, words + end
     finding, shown = max(counting, key=lambda pair: LEVELS.index(pair[0].level))
     word = "Fails" if fails else "Passes, though"
     more = f"; {sentences.plural(len(counting) - 1, 'more finding')}" if len(counting) > 1 else ""

@@ -320,7 +320,7 @@ def _prepare(
 
     root = Path(os.path.realpath(environment.get("GITHUB_WORKSPACE") or "."))
     folder, config = _places(root, args.folder, result.config_path)
-    result = located(result, Repository(root, folder).name, lines_at(root, event.sha if event else ""))
+    result = located(result, Repository(root, folder).name, lines_at(root, event.sha if event else ""), root)
     if result.base is not None and event and event.base:
         result = replace(result, base=replace(result.base, ref=event.base))  # not as a shallow checkout names it
     repository = Repository(root, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.oracles.blind_check import BLIND
+from crashcheck.checker.results import BLIND
 from support.command_line import run_crashcheck
 
 NO_ZEROS = r"""sh -c "! grep -qaP '\x00' {pool}/a" """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.results import Edit, Fix
+from crashcheck.checker.results import Earlier, Edit, FindingKind, Fix
 from crashcheck.reports.github.located import lines_at, located
 from support.reports.runs import LEVEL_HASH, run
 
@@ -62,7 +62,18 @@ def test_a_finding_its_fix_and_its_words_have_the_lines_of_the_head(merge: tuple
     fix = Fix("flush", "a flush", (Edit("a.c", 26, False, "    clwb(entry);"),), 6, 0, "the failing states pass")
     place = replace(LEVEL_HASH.location, file="a.c", line=10)
     words = "`a` (a.c:10) can survive a crash without `b` (a.c:24), see lib.c:10"
-    result = located(run(replace(LEVEL_HASH, location=place, message=words, fix=fix)), str, lines_at(root, head))
+    gone = Earlier("ORD-2", FindingKind.ORDERING, "`a` (a.c:9) can survive a crash without `b` (b/c.c:8)", "fixed")
+    whole = replace(run(replace(LEVEL_HASH, location=place, message=words, fix=fix)), again=(gone,))
+    result = located(whole, str, lines_at(root, head), root)
     (found,) = result.findings
     assert (found.location.line, found.fix.edits[0].line if found.fix else 0) == (6, 20)
+    assert [one.message for one in result.again] == ["`a` can survive a crash without `b`"]
     assert found.message == "`a` (a.c:6) can survive a crash without `b` (a.c:24 of the merge), see lib.c:10"
+
+
+def test_a_file_that_no_place_names_has_its_name_from_the_repositorys_root_if_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "persist.h").touch()
+    words = replace(LEVEL_HASH, message="put back `clflush` in persist (persist.h:11), not in (other.h:11)")
+    result = located(run(words), lambda file: f"lib/{file}", lambda file, line: line, tmp_path)
+    assert result.findings[0].message == "put back `clflush` in persist (lib/persist.h:11), not in (other.h:11)"

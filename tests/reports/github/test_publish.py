@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck import cli
-from crashcheck.checker.results import Base, Finding, RunResult, StopReason
+from crashcheck.checker.results import BLIND, Base, Finding, RunResult, StopReason
 from crashcheck.cli.publish import publish
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
@@ -349,6 +349,17 @@ def test_a_run_with_nothing_to_decide_is_a_success(job: Job, github: FakeGitHub)
     assert "::error" not in job.publish(empty, "--comment", "--exit-code", "0")
     assert github.comments == []
     assert "conclusion=success\n" in job.outputs.read_text()
+
+
+def test_a_check_that_accepts_damaged_files_is_named_in_a_comment_although_nothing_fails(
+    job: Job, github: FakeGitHub
+) -> None:
+    job.publish(replace(a_run(0), warnings=(BLIND,)), "--comment")
+    (comment,) = github.comments
+    words = "Passes: no crash state fails; but the check accepts damaged files, too"
+    assert first_line(comment) == f"### crashcheck: {words}; {HEAD[:7]}, 412 of 412 states"
+    assert "filled with zeros" in comment["body"]
+    assert job.outputs.read_text().endswith("conclusion=success\n")
 
 
 def test_a_push_has_no_pull_request_to_comment_on(job: Job, github: FakeGitHub) -> None:
