@@ -189,7 +189,8 @@ def _called(finding: Finding, store: tuple[str, int] | None) -> str:
 def _summary(finding: Finding, home: tuple[str, int] | None, diff: Diff | None = None) -> Placement:
     file, number = home or ("", 0)
     because = _header_changed(finding, diff) or _changed(diff)
-    return Placement("summary", file, number, f"The change touches no line of this failure.{because}")
+    words = "The change touches no line" if finding.location.line else "No source line is known"
+    return Placement("summary", file, number, f"{words} of this failure.{because}")
 
 
 def _changed(diff: Diff | None) -> str:

@@ -62,6 +62,16 @@ def lines_at(root: Path, sha: str) -> ToHead:
     return line_at
 
 
+def in_commit(root: Path, sha: str, name: Callable[[str], str]) -> Callable[[str], str]:
+    """`name`, and "" for a file that commit `sha` does not have, as a generated one; where it is not known, all are."""
+    try:
+        listed = run_git(root, "ls-tree", "-r", "--name-only", "--full-tree", "-z", sha).decode("utf-8", "replace")
+    except CrashcheckError:
+        return name
+    there = set(listed.split("\0"))
+    return lambda file: found if (found := name(file)) in there else ""
+
+
 def located(result: RunResult, name: Callable[[str], str], to_head: ToHead, root: Path) -> RunResult:
     """`result` with the repository's names of files (`name`; "" for one outside), and lines `to_head`.
 

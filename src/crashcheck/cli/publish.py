@@ -206,12 +206,13 @@ class _Publication:
 
     def _comment(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment, sections
+        from crashcheck.reports.view import earlier
 
         assert self.number is not None
         clean = self.ranked[0] == sections.PASSES
         details = comment.details(self.view, self.link, self.where(), clean)
         section = comment.section(self.job, event, self.ranked, details, self.result.findings)
-        return client.comment(self.number, section, not clean)
+        return client.comment(self.number, section, not clean or bool(earlier.fixed(self.result)))
 
     def _check_run(self, client: Client, event: Event) -> Done:
         from crashcheck.reports.github import comment
@@ -313,7 +314,7 @@ def _prepare(
     from crashcheck.reports.github.annotations import remarks
     from crashcheck.reports.github.client import Refused
     from crashcheck.reports.github.comment import Job
-    from crashcheck.reports.github.located import lines_at, located
+    from crashcheck.reports.github.located import in_commit, lines_at, located
     from crashcheck.reports.view.run_view import build_view
     from crashcheck.reports.view.text import line
     from crashcheck.source import Repository
@@ -337,7 +338,10 @@ def _prepare(
         print(f"crashcheck: {line(str(refusal), 1000)}; findings are annotated at their stores.")
     diff = git_diff(root, args.diff) if args.diff is not None else shown.diff if shown else None
     server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
-    link = github_links(f"{server}/{event.repository}", event.sha, repository.name) if event else _no_link
+    link: Link = _no_link
+    if event:
+        there = in_commit(root, event.sha, repository.name)
+        link = github_links(f"{server}/{event.repository}", event.sha, there)
     placed = remarks(result, view, repository.name, diff)
     job = Job(config, result.model, result.name)
     sha = event.sha if event else environment.get("GITHUB_SHA", "")

@@ -21,7 +21,7 @@ NO_BASE = (
 )
 TRY = ".github/workflows/try-ledger.yml"
 FIXED, BUGGY = files(PERSISTED), files("")
-BUG = ("`account.used` (ledger.c:", ") can survive a crash without `account.owner` (ledger.c:")
+BUG = (f"`account.used` ({LEDGER}/ledger.c:", f") can survive a crash without `account.owner` ({LEDGER}/ledger.c:")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_pull_request_gets_annotations_a_summary_a_comment_and_a_check_run(act
     no_base, error = commands(log)
     assert no_base == NO_BASE
     assert error.startswith("::error file=examples/level-hash/buggy.c,line=43,title=crashcheck")
-    assert "Summary - ### crashcheck: `" in log
+    assert "Summary - ### crashcheck: Fails: after a power failure " in log
     assert "1 finding; all 121 feasible crash states checked" in log
     sarif = json.loads((act.seen / "report.sarif").read_text(encoding="utf-8"))
     (result,) = sarif["runs"][0]["results"]
@@ -86,7 +86,7 @@ def test_on_a_fork_everything_is_reported_that_needs_no_permission(act: Act, git
     assert act.outcome() == "failure"
     assert act.outputs()["conclusion"] == "failure"
     assert len(commands(log)) == 2
-    assert "Summary - ### crashcheck: `" in log
+    assert "Summary - ### crashcheck: Fails: after a power failure " in log
     assert "1 finding; all 121 feasible crash states checked" in log
     assert log.count("The token may not write the comment and the check run, as on a pull request from a fork") == 1
     assert github.comments == github.check_runs == []
@@ -99,7 +99,7 @@ def test_a_build_that_fails_ends_in_an_error_and_its_output_gives_no_commands(ac
     assert "gotcha" in log
     no_base, error = commands(log)
     assert no_base == NO_BASE
-    assert error.startswith("::error title=crashcheck::Failed at aaaaaaaaaa: build-failed: the build command exited")
+    assert error.startswith("::error title=crashcheck::No report: build-failed; aaaaaaa: the build command exited")
     assert github.comments == []
 
 
@@ -125,14 +125,15 @@ def test_a_bug_that_the_pull_request_brings_fails_and_a_later_push_without_it_up
     log = act.run(TRY, github)
     assert (act.outcome(), act.outputs()["conclusion"], commands(log)) == ("success", "success", [])
     (comment,) = github.comments
-    assert "### crashcheck: Not seen again at aaaaaaaaaa: " in comment["body"]
+    assert "### crashcheck: Passes: fixed, the crash that failed in " in comment["body"]
 
 
 def test_a_fix_and_a_rename_are_green_and_an_old_bug_is_listed_as_existing(act: Act, github: FakeGitHub) -> None:
     act.pull_request(BUGGY, FIXED, github)
     log = act.run(TRY, github)
     assert (act.outcome(), act.outputs()["findings"]) == ("success", "0")
-    assert "Fixed, the failing state passes now: " in log
+    assert "Fixed, the crash that failed in main " in log
+    assert "### crashcheck: Passes: fixed, the crash that failed in main " in github.comments.pop()["body"]
 
     renamed = SOURCE.replace("FIRST", "").replace("put(", "open_account(").replace("ledger.h", "book.h")
     moved = {**BUGGY, "ledger.c": renamed, "book.h": BUGGY["ledger.h"]}
@@ -162,19 +163,19 @@ def test_a_push_that_hangs_says_so_in_the_comment_on_an_earlier_one(act: Act, gi
     act.pull_request(FIXED, {**BUGGY, "ledger.c": endless, "crashcheck.toml": quick}, github)
     log = act.run(TRY, github)
     assert (act.outcome(), act.outputs()["conclusion"]) == ("failure", "error")
-    assert commands(log)[-1].startswith("::error title=crashcheck::Failed at aaaaaaaaaa: workload-timeout")
+    assert commands(log)[-1].startswith("::error title=crashcheck::No report: workload-timeout; aaaaaaa: ")
     (comment,) = github.comments
-    assert "### crashcheck: Failed at aaaaaaaaaa: workload-timeout" in comment["body"]
+    assert "### crashcheck: No report: workload-timeout; aaaaaaa" in comment["body"]
 
 
-def test_two_models_have_a_check_run_each_and_the_clean_one_leaves_the_comment_alone(
+def test_two_models_have_a_check_run_and_a_row_each_and_the_clean_one_hides_no_bug(
     act: Act, github: FakeGitHub
 ) -> None:
     act.pull_request(FIXED, BUGGY, github)
     act.run(".github/workflows/try-models.yml", github)
     assert [(run["name"], run["conclusion"]) for run in github.check_runs] == [
-        (f"crashcheck findings ({LEDGER}/crashcheck.toml, px86)", "failure"),
-        (f"crashcheck findings ({LEDGER}/crashcheck.toml, eadr)", "success"),
+        (f"crashcheck findings (check (px86), {LEDGER}/crashcheck.toml, px86)", "failure"),
+        (f"crashcheck findings (check (eadr), {LEDGER}/crashcheck.toml, eadr)", "success"),
     ]
     (comment,) = github.comments
     assert all(part in comment["body"] for part in BUG)

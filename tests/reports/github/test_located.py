@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.results import Earlier, Edit, FindingKind, Fix
-from crashcheck.reports.github.located import lines_at, located
+from crashcheck.reports.github.located import in_commit, lines_at, located
 from support.reports.runs import LEVEL_HASH, run
 
 ROWS = [f"line {number}" for number in range(1, 31)]
@@ -49,6 +49,14 @@ def test_each_line_of_the_merge_has_its_line_at_the_head_and_one_that_only_the_b
     there = [at("a.c", number) for number in range(1, 37)]
     assert there == [0] * 4 + list(range(1, 20)) + [0] * 2 + list(range(20, 31))
     assert rows[there.index(30)] == "changed"
+
+
+def test_a_file_that_the_head_does_not_have_gets_no_link(merge: tuple[Path, str]) -> None:
+    root, head = merge
+    (root / "made.c").touch()  # by the build, of a grammar
+    there = in_commit(root, head, str)
+    assert [there(file) for file in ("a.c", "made.c", "grammar.y", "")] == ["a.c", "", "", ""]
+    assert in_commit(root, "f" * 40, str)("made.c") == "made.c"
 
 
 def test_a_checkout_of_another_commit_keeps_its_lines(merge: tuple[Path, str]) -> None:

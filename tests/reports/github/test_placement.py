@@ -114,6 +114,7 @@ def test_a_finding_without_a_line_anywhere_is_in_the_summary_only() -> None:
     for change in (diff({FILE: {1}}), Diff()):
         placed = place(bare, name, change)
         assert (placed.spot, placed.file, placed.line) == ("summary", "", 0)
+        assert placed.because.startswith("No source line is known of this failure.")
 
 
 def test_an_update_that_was_not_reached_may_carry_the_annotation() -> None:

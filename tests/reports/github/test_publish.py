@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck import cli
-from crashcheck.checker.results import BLIND, Base, Finding, RunResult, StopReason
+from crashcheck.checker.results import BLIND, Base, Earlier, Finding, FindingKind, RunResult, StopReason
 from crashcheck.cli.publish import publish
 from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
@@ -320,6 +320,20 @@ def test_after_a_workflow_run_a_forks_pull_request_is_found_by_its_branch(job: J
     assert github.count(r"^GET /repos/octo/storage/pulls$") == 1
 
 
+@pytest.mark.parametrize(
+    ("sha", "repository"), [("b" * 40, "mallory/storage"), (HEAD, "eve/storage"), (HEAD, REPOSITORY)]
+)
+def test_a_forks_report_is_not_published_where_the_pull_request_has_another_commit_or_repository(
+    job: Job, github: FakeGitHub, sha: str, repository: str
+) -> None:
+    head = {"owner": {"login": "mallory"}, "full_name": "mallory/storage"}
+    run = {"head_sha": HEAD, "head_branch": "fix", "head_repository": head, "pull_requests": [{"number": 7}]}
+    job.event({"workflow_run": run})
+    github.pull(7, sha, repository)
+    assert "This event belongs to no open pull request" in job.publish(a_run(1), "--comment")
+    assert github.comments == []
+
+
 def test_after_a_workflow_run_the_comment_leads_to_that_runs_artifacts(job: Job, github: FakeGitHub) -> None:
     head = {"owner": {"login": "mallory"}, "full_name": "mallory/storage"}
     run = {"id": 41, "run_attempt": 1, "head_sha": HEAD, "head_branch": "fix", "head_repository": head}
@@ -360,6 +374,15 @@ def test_a_check_that_accepts_damaged_files_is_named_in_a_comment_although_nothi
     assert first_line(comment) == f"### crashcheck: {words}; {HEAD[:7]}, 412 of 412 states"
     assert "filled with zeros" in comment["body"]
     assert job.outputs.read_text().endswith("conclusion=success\n")
+
+
+def test_a_change_that_fixes_a_bug_of_the_base_gets_a_comment_that_names_it(job: Job, github: FakeGitHub) -> None:
+    fixed = Earlier("ORD-1", FindingKind.ORDERING, "`a` can survive a crash without `b`", "fixed", 2)
+    job.publish(replace(a_run(0), base=Base("refs/remotes/origin/main", "d" * 40, earlier=(fixed,))), "--comment")
+    (comment,) = github.comments
+    assert first_line(comment).startswith(
+        "### crashcheck: Passes: fixed, the crash that failed in main passes now: `a`"
+    )
 
 
 def test_a_push_has_no_pull_request_to_comment_on(job: Job, github: FakeGitHub) -> None:
