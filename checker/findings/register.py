@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +79,7 @@ class Register:
         self.identities = Identities(subject)
 
         self.drafts: list[DraftFinding] = []  # in the order in which they were found
+        self.keeps_merged = False  # whether a finding holds what is merged in it: a change is compared with its base
         self._pieces: dict[Origin, NDArray[np.int64]] = {}  # known so far
 
     @cached_property
@@ -303,7 +304,16 @@ class Register:
             uncertain=draft.uncertain,
             note="; ".join((*self._caveats(draft), *self._instantiations(draft), *self._related(draft, others))),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),
+            merged=tuple(self._merged(draft, others, depth, outer)),
         )
+
+    def _merged(
+        self, draft: DraftFinding, others: Iterable[DraftFinding], depth: int, outer: tuple[Level, ...]
+    ) -> Iterator[Finding]:
+        """The others, as sure as the draft, as findings of their own."""
+        for other in others if self.keeps_merged else ():
+            if draft.uncertain or not other.uncertain:
+                yield self._value(other, [], depth, outer)
 
     def _caveats(self, draft: DraftFinding) -> Iterator[str]:
         """What limits a finding."""
@@ -373,16 +383,17 @@ class Register:
         entries = graph.names.changes[int(graph.offset[row])].entries
         return frozenset(-folder for (folder, _), _ in entries)
 
-    def _likenesses(self, cause: Cause, others: Iterable[Cause], depth: int) -> tuple[str, ...]:
-        """The further fingerprints of a bug, and the ids of what was merged in it: another run may report these."""
-        own = self.identities.likenesses(cause.kind, cause.lost, cause.kept, depth)
+    def _likenesses(self, cause: Cause, others: Sequence[Cause], depth: int) -> tuple[str, ...]:
+        """The further fingerprints of a bug, and the ids and fingerprints of what was merged in it: another run may
+        report these."""
+        known = [self.identities.likenesses(one.kind, one.lost, one.kept, depth) for one in (cause, *others)]
         merged = (self.identities.stable(other.kind, other.lost, other.kept, depth) for other in others)
         former = (
             self.identities.stable(FindingKind.ORDERING, one.former, one.kept, depth)
             for one in (cause, *others)
             if one.former is not None
         )
-        return tuple(dict.fromkeys((*own, *merged, *former)))
+        return tuple(dict.fromkeys((*known[0], *merged, *former, *(each for more in known[1:] for each in more))))
 
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
         """The place to annotate first: of an ordering bug the store that is too early, else the one lost."""

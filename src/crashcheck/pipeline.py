@@ -287,6 +287,7 @@ def _search(
         with nullcontext() if options.cluster is None else executed_by(options.cluster, executor):
             source = stacked(executor, exchanged)
             exploring = search_of(config, recorded, source, strategy, budget, progress=on_state)
+            exploring.register.keeps_merged = changed is not None
             found = exploring.run()
         passed = exploring.tried().passed
         failures.searched(

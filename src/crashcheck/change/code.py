@@ -73,7 +73,10 @@ class ChangedCode:
         """`result`, with a mark on each finding that is in the change."""
 
         def marked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-            return tuple(replace(finding, in_diff=self.holds_finding(finding)) for finding in findings)
+            return tuple(
+                replace(finding, in_diff=self.holds_finding(finding), merged=marked(finding.merged))
+                for finding in findings
+            )
 
         return replace(result, findings=marked(result.findings), uncertain=marked(result.uncertain))
 

@@ -6,7 +6,7 @@ the rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,21 +90,31 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     earlier = (*base.findings, *base.uncertain)
     pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
     shown = {at: replace(one, compared="existing") if at in pairs else one for at, one in enumerate(every)}
-    fresh = [at for at in shown if at not in pairs]
+    known = {name for one in earlier for name in (one.id, *one.likenesses)}
+    fresh = [at for at, one in shown.items() if at not in pairs or known.isdisjoint(_own_names(one))][
+        :MOST_COUNTERPARTS
+    ]
+    parts = _parts(shown, known, len(result.findings))
+    shown |= parts
     met = set(pairs.values())
     gone = [one for at, one in enumerate(earlier) if at not in met]
-    if fresh or gone:
+    if fresh or gone or parts:
         try:
             folder = version.recording()
             with _side(head.config, head.folder, jobs) as here, _side(version.config, folder, jobs) as there:
                 impossible: list[int] = []
-                for at in fresh[:MOST_COUNTERPARTS]:
-                    found = _counterpart(every[at], here, there)
+                for at in (*fresh, *parts):
+                    found = _counterpart(shown[at], here, there)
                     if found.states or found.impossible:
                         existing = bool(found.states) and there.fails(found)
-                        shown[at] = replace(every[at], compared="existing" if existing else "introduced")
+                        shown[at] = replace(shown[at], compared="existing" if existing else "introduced")
+                    elif at in parts and not known.isdisjoint(shown[at].likenesses):
+                        shown[at] = replace(shown[at], compared="existing")
                     if not found.states and found.impossible and at < len(result.findings):
                         impossible.append(at)
+                for at in parts:
+                    if shown[at].compared == "existing":
+                        del shown[at]  # it is listed with what it is one bug with
                 _merge_by_removed_persists(shown, impossible, here, there, change)
                 what = replace(what, earlier=tuple(_not_met(gone, here, there)))
         except CrashcheckError as error:
@@ -112,6 +122,24 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     if base.stop_reason is StopReason.EXHAUSTED:  # it would have found them
         shown = {at: replace(one, compared=one.compared or "introduced") for at, one in shown.items()}
     return _marked(result, shown, what)
+
+
+def _own_names(finding: Finding) -> tuple[str, ...]:
+    """By which it is known itself, not by what was merged in it."""
+    return (finding.id, *finding.likenesses[:2])
+
+
+def _parts(shown: Mapping[int, Finding], known: Set[str], proved: int) -> dict[int, Finding]:
+    """What was merged in findings that the base has, and is not known to be there, as findings of their own.
+
+    Their numbers are beside those of `shown`, of which the first are `proved`.
+    """
+    out: dict[int, Finding] = {}
+    for at, one in shown.items():
+        for part in one.merged if one.compared == "existing" and one.new and not one.suppressed else ():
+            if part.id not in known:
+                out[-1 - len(out) if at < proved else len(shown) + len(out)] = replace(part, fix=one.fix)
+    return out
 
 
 def _not_met(findings: Iterable[Finding], here: _Side, there: _Side) -> Iterator[Earlier]:
