@@ -134,7 +134,7 @@ def _verdict(section: Section, job: str = "") -> str:
 
 
 def _waiting(sections: Sequence[Section], commit: str) -> str:
-    """How many jobs the first line does not speak for: a red one of an earlier commit may still run."""
+    """How many jobs are not in the first line: a red one of an earlier commit may still run."""
     old = sum(one.commit != commit for one in sections)
     return f"; {old} other job{'s have' if old > 1 else ' has'} no report for {commit[:7]}" if old else ""
 

@@ -1,4 +1,4 @@
-"""What became of earlier findings: those of the base of a change, and those of the last run of it (--failing)."""
+"""Earlier findings that a run did not meet: those of the base of a change, and those of the last run (--failing)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import queue
 import shutil
 from collections.abc import Iterator, Sequence
