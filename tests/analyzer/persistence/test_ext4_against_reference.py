@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import reference_ext4
+from support.examples_tried import seeds_in_parts
 from support.folders import Recorded
 from support.reference_ext4 import Folder, H, Q, Step, random_program
 from support.tracing import CallsBuilder
@@ -53,9 +54,23 @@ def folders(model: str, first: bytes | None, program: list[Step], tmp_path: Path
     return {frozenset((path, data or b"") for path, data in folder.items()) for folder in run.folders()}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_model_of_ext4_allows_exactly_the_folders_of_the_reference(model: str, tmp_path: Path) -> None:
-    for seed in range(60):
+def compare(model: str, seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         first, program = random_program(random.Random(seed))
         expected = reference_ext4.folders(model, first, program)
-        assert folders(model, first, program, tmp_path / str(seed)) == expected, (first and len(first) // H, program)
+        found = folders(model, first, program, tmp_path / str(seed))
+        assert found == expected, (seed, first and len(first) // H, program)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_of_ext4_allows_exactly_the_folders_of_the_reference(model: str, tmp_path: Path) -> None:
+    compare(model, range(60), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("seeds", seeds_in_parts(1000, 100), ids=str)
+def test_a_model_of_ext4_allows_exactly_the_folders_of_the_reference_on_a_thousand_programs(
+    seeds: range, model: str, tmp_path: Path
+) -> None:
+    compare(model, seeds, tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import Outcome
 from crashcheck.checker.subject import Subject
+from support.examples_tried import seeds_in_parts
 from support.folders import Recorded
 from support.reference_snapshot import ReferenceSnapshot
 from support.tracing import CallsBuilder
@@ -177,6 +178,6 @@ def test_verdicts_are_those_of_the_rules_in_plain_python(low: int, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("low", range(0, 2000, 100))
-def test_verdicts_on_2000_sequences_are_those_of_the_rules_in_plain_python(low: int, tmp_path: Path) -> None:
-    assert compare(range(low, low + 100), tmp_path) == []
+@pytest.mark.parametrize("seeds", seeds_in_parts(2000, 100), ids=str)
+def test_verdicts_on_2000_sequences_are_those_of_the_rules_in_plain_python(seeds: range, tmp_path: Path) -> None:
+    assert compare(seeds, tmp_path) == []

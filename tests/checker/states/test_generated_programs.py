@@ -1,13 +1,11 @@
 """Random compiled programs, recorded for real: exactly the crash states that a reference computes from their steps.
 
 The reference (`support/generated/states.py`) follows docs/crash-model.md and knows neither traces nor graphs: compiler,
-recorder, reader and models are covered at once. `CRASHCHECK_GENERATED=5000,200` makes the slow test compare the 200
-programs from seed 5000 on.
+recorder, reader and models are covered at once.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +16,7 @@ from crashcheck.analyzer.persistence import Options
 from crashcheck.analyzer.trace.completeness import check
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime.record import Workload, record
+from support.examples_tried import seeds_in_parts
 from support.generated import programs
 from support.generated.states import Model, State
 from support.generated.steps import WATCHED, text
@@ -26,8 +25,6 @@ from support.worlds import explored
 MEMORY = (Model("px86"), Model("eadr"))
 FILES = tuple(Model("page-cache", tear, files) for tear in (0, 512, 4096) for files in ("ext4", "posix"))
 DRIVER = Path(programs.__file__).with_name("driver.c")
-FIRST, COUNT = map(int, os.environ.get("CRASHCHECK_GENERATED", "0,1000").split(","))
-PART = 50  # programs of one test
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +98,9 @@ def test_a_store_that_begins_below_the_lowest_watched_mapping_is_recorded(driver
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", [MEMORY, FILES], ids=["memory", "files"])
-@pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, PART))
+@pytest.mark.parametrize("seeds", seeds_in_parts(1000, 50), ids=str)
 def test_a_thousand_programs_of_each_kind_have_the_states_of_the_reference(
-    driver: Path, tmp_path: Path, first: int, models: tuple[Model, ...]
+    driver: Path, tmp_path: Path, seeds: range, models: tuple[Model, ...]
 ) -> None:
-    for seed in range(first, min(first + PART, FIRST + COUNT)):
+    for seed in seeds:
         compare(driver, tmp_path, seed, models)
