@@ -86,10 +86,10 @@ class ShownNames:
         return any(part in known for known in self._first)
 
     def _without_chance(self, trace: Trace, call: NameEvent, given: str) -> str:
-        name = self._without_process(given)
-        name = _CHOSEN.sub(lambda found: found[0] if self._is_old(found[0]) else _RANDOM, name)
+        without_process = self._without_process(given)
+        name = _CHOSEN.sub(lambda found: found[0] if self._is_old(found[0]) else _RANDOM, without_process)
         exclusive = int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
-        if name != given or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
+        if name != without_process or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
             return name
         private = trace.inodes[call.inode].mode & 0o777 in _PRIVATE
         gone = (call.inode, call.folder, call.name) in self._gone
@@ -105,7 +105,7 @@ class ShownNames:
             return name
         number = word[0][len(word[0].rstrip("0123456789")) :]  # Go's are of up to ten digits
         random = number if len(number) >= len(_RANDOM) else word[0][-len(_RANDOM) :]
-        if (word.start() and len(word[0]) == _WHOLE) or _is_mixed(word[0][: -len(random)]):
+        if (word.start() and len(word[0]) == _WHOLE) or _has_cases(word[0][: -len(random)]):
             random = word[0]
         return name[: word.end() - len(random)] + _RANDOM + name[word.end() :]
 
@@ -133,3 +133,8 @@ def _given(call: NameEvent) -> tuple[int, str]:
 def _is_mixed(word: str) -> bool:
     end = word[-6:]
     return sum((any(map(str.islower, end)), any(map(str.isupper, end)), any(map(str.isdigit, end)))) > 1
+
+
+def _has_cases(word: str) -> bool:
+    """Unlike what programs put before the word: d2utmp."""
+    return _is_mixed(word) and any(map(str.isupper, word))

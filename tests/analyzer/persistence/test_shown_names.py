@@ -36,6 +36,8 @@ def builder(tmp_path: Path) -> CallsBuilder:
         ("config.backup", "config.backup"),
         (".#lk0x000055d0c1a2b3c0.host.100", ".#XXXXXX.host.PID"),
         ("temp-100.aof", "temp-PID.aof"),
+        ("jpegoptim-0-100.nGZCU4.tmp", "jpegoptim-0-PID.XXXXXX.tmp"),
+        ("d2utmpBUoJaP", "d2utmpXXXXXX"),
         ("temp-1001.aof", "temp-1001.aof"),
         (".readable.swp", ".readable.swp"),
         (".important1.swp", ".important1.swp"),
