@@ -27,8 +27,8 @@ from crashcheck.analyzer.trace.calls import Unlink, name_event
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts
+from crashcheck.checker.oracles.copied_data import CopiedData
 from crashcheck.checker.oracles.open_files import OpenFiles
-from crashcheck.checker.oracles.synced_copies import SyncedCopies
 from crashcheck.checker.oracles.versions import Versions
 from crashcheck.checker.states.space import CrashState
 
@@ -52,7 +52,7 @@ class Recreated:
         content: FolderContent,
         versions: Versions,
         open_files: OpenFiles,
-        copies: SyncedCopies,
+        copies: CopiedData,
     ) -> None:
         self._graph, self._content, self._versions = graph, content, versions
         self._open, self._copies = open_files, copies
@@ -85,7 +85,7 @@ class Recreated:
         return ""
 
     def _copied(self, state: CrashState, crash: int, paths: Paths, step: Replacement) -> bool:
-        """Whether files that were synced hold what a removed file held, or what the new one lacks."""
+        """Whether other files hold what a removed file held, or what the new one lacks."""
         moments = self._versions.moments(step.new, self._versions.span_from_data(step.new, crash))
         logs = self._copies.logs(crash, paths, step.new)
         asked = [(step.old, step.removed), *((step.new, event) for event in moments)]

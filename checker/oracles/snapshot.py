@@ -38,9 +38,9 @@ from crashcheck.checker.execution.tasks import FINAL
 from crashcheck.checker.images.folder_content import FolderContent, Paths
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 from crashcheck.checker.images.sparse_bytes import SparseBytes
+from crashcheck.checker.oracles.copied_data import CopiedData, share
 from crashcheck.checker.oracles.open_files import OpenFiles
 from crashcheck.checker.oracles.recreated import Recreated
-from crashcheck.checker.oracles.synced_copies import SyncedCopies, share
 from crashcheck.checker.oracles.versions import Removal, Span, Versions, begun_again
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
@@ -106,7 +106,7 @@ class SnapshotOracle:
                 self._paths_history.setdefault(inode, []).append(path)
         self._short_issued: tuple[int, frozenset[int]] = -1, frozenset()  # of a point
         self._lacking: dict[tuple[bytes, bytes], bool] = {}
-        self._copies = SyncedCopies(self._content, self._versions)
+        self._copies = CopiedData(self._content, self._versions)
         self._recreated = Recreated(self._graph, self._content, self._versions, self._open, self._copies)
 
     @property
@@ -223,8 +223,8 @@ class SnapshotOracle:
         """
         crash = int(self._space.points.event[state.point])
         there = set(paths.values())
-        removals = self._versions.removals(self._content.names_of(state), there)
-        removed = max((event + 1 for event, _ in removals), default=None)
+        removals = self._removals(state, there)
+        removed = max((removal.event + 1 for removal in removals), default=None)
         asked = self._open.at(crash).intersection(there)
         touched = self._content.touched(state)
         if removed is None and touched is not None:
@@ -259,9 +259,18 @@ class SnapshotOracle:
             self._short_issued = point, frozenset(short)
         return self._short_issued[1]
 
+    def _removals(self, state: CrashState, there: set[int]) -> list[Removal]:
+        """The removals of data in a state; of scratch files only of those that held data of others."""
+        found = self._versions.removals(self._content.names_of(state), there)
+        removals = [removal for removal in found if not removal.scratch]
+        for scratch in (removal for removal in found if removal.scratch):
+            if self._holds_removed(scratch.lost, [other for other in removals if other.event < scratch.event]):
+                removals.append(scratch)
+        return removals
+
     def _holds_removed(self, inode: int, removals: list[Removal]) -> bool:
         """Whether a file held data of what is removed, when it was."""
-        for event, lost in removals:
+        for event, lost, _ in removals:
             known = self._shared.get((inode, event, lost))
             if known is None:
                 both = [self._content.bytes_issued(event, file) for file in (inode, lost)]
@@ -274,7 +283,7 @@ class SnapshotOracle:
         return self._counted(inode, self._content.key(state, inode), partial(self._content.bytes_of, state, inode))
 
     def _logged(self, state: CrashState, paths: Paths, inode: int, span: Span) -> bool:
-        """Whether files that were synced hold what a file lacks of some version, as a journal or a log does."""
+        """Whether other files hold what a file lacks of some version, as a journal or a log does."""
         logs = self._copies.logs(int(self._space.points.event[state.point]), paths, inode)
         moments = self._versions.moments(inode, span)
         return any(self._copies.held_by(state, inode, paths, (inode, event), logs) for event in moments)

@@ -7,7 +7,8 @@ the crash and, where it was changed since the last of them, the next one. Zeros 
 1. Versions before the last sync of the whole file count no more; one that was there and empty at first may be empty.
 2. Where the state has the removal of a name that held data at first, or a replacement of any, and the file with these
    data has no other name in it, versions from then on count, of all files that were written before it. So do those of
-   a file that lost its old name in a rename and has not got the new one.
+   a file that lost its old name in a rename and has not got the new one. What the run replaces under a name that it
+   makes and removes (`scratch`) is such a loss only if it held data of what had been removed or replaced.
 3. What the run removes on purpose may hold anything until then. A file that the run also made, as a lock, counts with
    others (rule 2) only if it holds data of what was removed or replaced.
 4. A log that is used again (`begun_again`) may lose what it held.
@@ -18,18 +19,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
-from crashcheck.analyzer.persistence.names import REMOVED
+from crashcheck.analyzer.persistence.names import REMOVED, Slot
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.persistence.sync_intervals import SyncInterval, find_syncs
 from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 
-Removal = tuple[int, int]  # the event, and the file whose data have no such name any more
+
+class Removal(NamedTuple):
+    """A name that held data is gone, or another file's."""
+
+    event: int
+    lost: int  # the file with these data
+    scratch: bool  # the run made it, and the name is gone in the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,10 @@ class Versions:
         return at > 0 and int(changes[at - 1]) < sync.begin
 
     def _find_removals(self) -> tuple[dict[int, list[Removal]], set[int]]:
-        """Pieces of names that remove or replace data: (event, file); and the files that the run removes on purpose."""
+        """By piece the names that are removed or replaced; and the files that the run removes on purpose."""
         graph, inodes = self._graph, self._graph.trace.inodes
         held = dict(graph.names.first)
-        removals: dict[int, list[Removal]] = {}  # a rename may lose two: what it replaces and what it moves
+        found: list[tuple[int, int, int, Slot, bool]] = []
         dropped: set[int] = set()
         for piece in np.flatnonzero(graph.kind == NAME).tolist():
             event = int(graph.event[piece])
@@ -91,13 +99,17 @@ class Versions:
                     continue
                 replaced = isinstance(call, Rename | Link) and inode != REMOVED
                 if replaced or (isinstance(call, Unlink | Rename) and inodes[lost].existed):
-                    removals.setdefault(piece, []).append((event, lost))
+                    found.append((piece, event, lost, slot, replaced))
                 if (
                     isinstance(call, Rename) and inode == REMOVED and inodes[lost].existed
                 ):  # as if it were written: it has to be somewhere
                     self._written[lost] = min(self._written.get(lost, event), event - 1)
                 if isinstance(call, Unlink):
                     dropped.add(lost)
+        removals: dict[int, list[Removal]] = {}  # a rename may lose two: what it replaces and what it moves
+        for piece, event, lost, slot, replaced in found:
+            lasts = inodes[lost].existed or slot in graph.names.first or slot in held
+            removals.setdefault(piece, []).append(Removal(event, lost, scratch=replaced and not lasts))
         return removals, dropped - set(held.values())
 
     # -- while the run is gone through
@@ -145,7 +157,7 @@ class Versions:
     def removals(self, pieces: Iterable[int], named: Collection[int]) -> list[Removal]:
         """The removals and replacements of data among the changes of names of a state."""
         found = (removal for piece in pieces for removal in self._removals.get(piece, ()))
-        return [removal for removal in found if removal[1] not in named]
+        return [some for some in found if some.lost not in named and self.held_data(some.lost, some.event)]
 
     def is_temporary(self, inode: int) -> bool:
         """Whether the run makes a file and removes it."""

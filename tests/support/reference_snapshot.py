@@ -15,6 +15,7 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 
 PIECE = 64  # bytes of a log
+FEW = 8  # fewer bytes are in many files by chance
 Change = tuple[int, tuple[int, str]]  # of an entry of a directory: by an event
 
 
@@ -34,6 +35,16 @@ class Recreated:
     change: Change  # its removal
     old: int
     new: int
+
+
+@dataclass
+class Removal:
+    """A name that is removed or replaced, and the file that lost it with its data."""
+
+    change: Change
+    lost: int
+    replaced: bool
+    scratch: bool = False  # the run made the file, and the name is gone in the end
 
 
 @dataclass
@@ -68,7 +79,7 @@ class ReferenceSnapshot:
         for file in self.files.values():
             file.data = file.first
         self.names = Names.first(self.trace)
-        self.removals: list[tuple[Change, int]] = []  # and the file that lost a name with its data
+        self.removals: list[Removal] = []
         self.unlinked: set[int] = set()
         self.losses: list[tuple[Change, int]] = []  # of names, and the file that had each
         self.gone: dict[tuple[int, str], tuple[Change, int]] = {}  # names that were removed, and not given again
@@ -81,6 +92,10 @@ class ReferenceSnapshot:
         self.take(len(self.trace.events))
         self.on_purpose = self.unlinked - set(self.names.entries.values())
         self.recreated = self.not_on_purpose()
+        lasting = Names.first(self.trace).entries.keys() | self.names.entries.keys()
+        for removal in self.removals:
+            made = not self.files[removal.lost].existed
+            removal.scratch = removal.replaced and made and removal.change[1] not in lasting
 
     def take(self, event: int) -> None:
         named = set(self.names.paths().values())
@@ -156,15 +171,15 @@ class ReferenceSnapshot:
         if isinstance(call, Unlink) and call.inode in self.files:
             self.unlinked.add(call.inode)
             if self.files[call.inode].existed:
-                self.removals.append(((event, (call.folder, call.name)), call.inode))
+                self.removals.append(Removal((event, (call.folder, call.name)), call.inode, replaced=False))
         if isinstance(call, Rename):
             to = call.to_folder, call.to_name
             over = before.get(to, call.inode)
             if over in self.files and over != call.inode:
-                self.removals.append(((event, to), over))
+                self.removals.append(Removal((event, to), over, replaced=True))
             if call.inode in self.files and self.files[call.inode].existed:
                 moved = self.files[call.inode]
-                self.removals.append(((event, (call.folder, call.name)), call.inode))
+                self.removals.append(Removal((event, (call.folder, call.name)), call.inode, replaced=False))
                 moved.due = event - 1 if moved.due is None else moved.due
 
     def at_once(self, since: int, until: int, inode: int) -> bool:
@@ -192,11 +207,30 @@ class ReferenceSnapshot:
         """Whether a file holds no version that counts."""
         crash = int(self.space.points.event[state.point])
         changes, held = self.image(state, crash)
-        gone = (change[0] for change, lost in self.removals if change in changes and lost not in held)
-        removed = max(gone, default=None)
+        gone = self.counted_removals(changes, held)
+        removed = max((removal.change[0] for removal in gone), default=None)
         return any(self.half_replaced(step, crash, changes, held) for step in self.recreated) or any(
-            self.short(inode, crash, removed, held) for inode in self.files if self.matters(inode, changes, held)
+            self.short(inode, crash, removed, held) for inode in self.files if self.matters(inode, gone)
         )
+
+    def counted_removals(self, changes: set[Change], held: dict[int, bytes]) -> list[Removal]:
+        """Those of data; of scratch files only where these held data of what had been removed before."""
+        found = [
+            removal
+            for removal in self.removals
+            if removal.change in changes and removal.lost not in held and any(self.before(removal, removal.lost))
+        ]
+        sure = [removal for removal in found if not removal.scratch]
+        return sure + [
+            removal
+            for removal in found
+            if removal.scratch
+            and self.holds_removed(removal.lost, [other for other in sure if other.change[0] < removal.change[0]])
+        ]
+
+    def before(self, removal: Removal, inode: int) -> bytes:
+        """What a file held just before a removal."""
+        return [version.data for version in self.files[inode].versions if version.event <= removal.change[0]][-1]
 
     def half_replaced(self, step: Recreated, crash: int, changes: set[Change], held: dict[int, bytes]) -> bool:
         """Whether a name is removed, and no version with data is there of the file that it is given to."""
@@ -214,8 +248,10 @@ class ReferenceSnapshot:
         mine = held.get(step.new, b"")
         if not counted or any(not lacks(mine, version.data) for version in counted):
             return False
-        logs = self.logs(step.new, crash, held)
-        return not in_logs(b"", old, logs) and not any(in_logs(mine, v.data, logs) for v in counted if v.data)
+        asked = [(v.data, v.event, step.new) for v in counted if v.data] + [(old, step.change[0], step.old)]
+        return not any(
+            in_logs(mine, data, self.logs(step.new, crash, held, event, owner, data)) for data, event, owner in asked
+        )
 
     def counted(self, inode: int, crash: int) -> tuple[int, int]:
         """The versions since the last sync of a file, until the next one if it was changed since."""
@@ -226,27 +262,51 @@ class ReferenceSnapshot:
         high = sum(event <= crash for event in events)
         return low, high + any(events[high - 1] <= write < crash for write in file.writes)
 
-    def logs(self, inode: int, crash: int, held: dict[int, bytes]) -> list[bytes]:
-        """What other files hold that were synced."""
+    def logs(
+        self, inode: int, crash: int, held: dict[int, bytes], version: int, owner: int, wanted: bytes
+    ) -> list[bytes]:
+        """What other files hold that were synced; or given parts of a version, before that was overwritten."""
+        overwritten = (
+            version if owner != inode else min((w for w in self.files[inode].writes if w >= version), default=crash)
+        )
         return [
             held[other]
             for other, log in self.files.items()
-            if other != inode and other in held and any(sync < crash for sync in log.syncs)
+            if other not in (inode, owner)
+            and other in held
+            and (
+                any(sync < crash for sync in log.syncs)
+                or (overwritten < crash and self.was_given(log, lost_parts(held.get(inode, b""), wanted), overwritten))
+            )
         ]
 
-    def matters(self, inode: int, changes: set[Change], held: dict[int, bytes]) -> bool:
-        """Whether a file is none that the run makes and removes, or held a piece of what is removed."""
-        if self.files[inode].existed or inode not in self.on_purpose:
-            return True
-        for change, lost in self.removals:
-            if change not in changes or lost in held:
+    def was_given(self, log: File, parts: list[bytes], until: int) -> bool:
+        """Whether one of these bytes was written to a file before an event, by one write or by some that join."""
+        end, last = -1, b""
+        for event in log.writes:
+            if event >= until or int(self.trace.events[event]["kind"]) != Kind.WRITE:
                 continue
-            mine, other = (
-                [version.data for version in self.files[file].versions if version.event <= change[0]][-1]
-                for file in (inode, lost)
-            )
-            pieces = [mine[at : at + PIECE] for at in range(0, len(mine), PIECE)]
-            if any(any(piece) and piece in other for piece in pieces):
+            offset, data = int(self.trace.events[event]["offset"]), self.trace.data(event)
+            joined = last + data if offset == end else data
+            if any(part in joined for part in parts):
+                return True
+            end, last = offset + len(data), joined
+        return False
+
+    def matters(self, inode: int, gone: list[Removal]) -> bool:
+        """Whether a file is none that the run makes and removes, or held a piece of what is removed."""
+        return self.files[inode].existed or inode not in self.on_purpose or self.holds_removed(inode, gone)
+
+    def holds_removed(self, inode: int, gone: list[Removal]) -> bool:
+        """Whether a file held a piece of what is removed, or few bytes that are there, or very few that are all."""
+        for removal in gone:
+            mine, other = self.before(removal, inode), self.before(removal, removal.lost)
+            if len(mine) < FEW:
+                if mine and mine == other:
+                    return True
+                continue
+            places = [min(at, max(len(mine) - PIECE, 0)) for at in range(0, len(mine), PIECE)]
+            if any(any(mine[at : at + PIECE]) and mine[at : at + PIECE] in other for at in places):
                 return True
         return False
 
@@ -299,9 +359,20 @@ class ReferenceSnapshot:
             return False
         if inode not in held:
             return True
-        logs = self.logs(inode, crash, held)
-        wanted = [version.data for version in counted if version.named and version.data]
-        return not any(in_logs(held[inode], data, logs) for data in wanted)
+        wanted = [version for version in counted if version.named and version.data]
+        return not any(
+            in_logs(held[inode], version.data, self.logs(inode, crash, held, version.event, inode, version.data))
+            for version in wanted
+        )
+
+
+def lost_parts(held: bytes, wanted: bytes) -> list[bytes]:
+    """Halves of the pieces that are lost, or all of a shorter file."""
+    if len(wanted) < PIECE:
+        return [wanted]
+    places = [min(at, len(wanted) - PIECE) for at in range(0, len(wanted), PIECE)]
+    lost = [wanted[at : at + PIECE] for at in places if held[at : at + PIECE] != wanted[at : at + PIECE]]
+    return [part for piece in lost for part in (piece[: PIECE // 2], piece[PIECE // 2 :]) if any(part)]
 
 
 def in_logs(held: bytes, wanted: bytes, logs: list[bytes]) -> bool:

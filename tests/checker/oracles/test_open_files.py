@@ -11,8 +11,8 @@ import pytest
 from checker.oracles.test_snapshot_by_reference import FIRST, Sequence
 from crashcheck.checker.images.piecewise import FilePatch
 from crashcheck.checker.images.sparse_bytes import SparseBytes
+from crashcheck.checker.oracles.copied_data import in_logs
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.oracles.synced_copies import in_logs
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import OutputKind
 from support.folders import Recorded

@@ -20,6 +20,7 @@ FIRST = {"a": b"setting=1\n", "b": bytes(range(1, 200)), "d": None, "d/c": b"x" 
 STATES = 200  # of a sequence, spread evenly
 STEPS = ("create", "copy", "overwrite", "append", "cut", "rewrite", "sync", "sync folder", "sync all")
 NAMES = ("move", "move", "replace", "copy and remove", "link", "remove", "mkdir", "recreate", "recreate")
+SCRATCH = ("copy and rewrite", "work on scratch")
 
 
 class Sequence:
@@ -34,7 +35,7 @@ class Sequence:
         self.held = {path: bytearray(data) for path, data in FIRST.items() if data is not None}
         self.folders = ["", "d"]
         for _ in range(self.chance.randint(2, 6)):
-            getattr(self, self.chance.choice(STEPS + NAMES).replace(" ", "_"))()
+            getattr(self, self.chance.choice(STEPS + NAMES + SCRATCH).replace(" ", "_"))()
 
     def some(self) -> str:
         if not self.held:
@@ -123,6 +124,23 @@ class Sequence:
 
     def copy_and_remove(self) -> None:
         self.unlink(self.copy())
+
+    def copy_and_rewrite(self) -> None:
+        path = self.copy()
+        self.resize(path, 0)
+        self.write(path, 0, self.data())
+
+    def work_on_scratch(self) -> None:
+        """A file that is replaced, and removed some calls later."""
+        path = self.create()
+        for _ in range(self.chance.choice([0, 1, 2])):
+            getattr(self, self.chance.choice(STEPS + NAMES).replace(" ", "_"))()
+        if path in self.held:
+            self.rename(self.create(), path)
+        for _ in range(self.chance.choice([0, 1])):
+            getattr(self, self.chance.choice(STEPS).replace(" ", "_"))()
+        if path in self.held:
+            self.unlink(path)
 
     def recreate(self) -> None:
         path = self.some()

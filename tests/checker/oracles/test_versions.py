@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from crashcheck.checker.subject import Subject
 from support.folders import Folder, Recorded
 from support.tracing import CallsBuilder
 
-A, B, SERVICES = b"setting=1\n", b"setting=2\n", bytes(range(256)) * 4
+A, B, C, SERVICES = b"setting=1\n", b"setting=2\n", b"other=3\n", bytes(range(256)) * 4
+PAGES, NEW_PAGES = random.Random(1).randbytes(8192), random.Random(2).randbytes(8192)
 
 
 def copy(t: CallsBuilder, to: str, data: bytes, synced: bool = False) -> None:
@@ -39,6 +41,47 @@ def steps(*todo: Callable[[CallsBuilder], object]) -> Callable[[CallsBuilder], o
             step(t)
 
     return program
+
+
+def work_on_scratch(t: CallsBuilder) -> None:
+    """As a transaction of Subversion: a file is replaced, and removed in the end."""
+    replace(t, "current", C, synced=True)
+    copy(t, "s", A)
+    replace(t, "s", B)
+    copy(t, "n", SERVICES, synced=True)
+    t.remove("s")
+
+
+def move_through_scratch(t: CallsBuilder) -> None:
+    """The only copy of what was removed is replaced before there is another one."""
+    copy(t, "s", SERVICES, synced=True)
+    t.remove("b")
+    replace(t, "s", SERVICES)
+    copy(t, "n", SERVICES, synced=True)
+    t.remove("s")
+
+
+def remove_beside_scratch(t: CallsBuilder) -> None:
+    """One byte is in the removed file by chance."""
+    copy(t, "s", SERVICES[1:2])
+    t.remove("b")
+    copy(t, "n", C, synced=True)
+    t.remove("s")
+
+
+def keep_a_journal(t: CallsBuilder) -> None:
+    """As SQLite with synchronous=off."""
+    copy(t, "j", PAGES)
+    t.write("c", 0, NEW_PAGES[:4096])
+    t.write("c", 4096, NEW_PAGES[4096:])
+    t.remove("j")
+
+
+def log_the_change(t: CallsBuilder) -> None:
+    """As Taskwarrior: the log of an earlier run happens to hold what was there."""
+    t.append("log", len(PAGES), A)
+    t.write("c", 0, NEW_PAGES[:4096])
+    t.write("c", 4096, NEW_PAGES[4096:])
 
 
 FIRST = {"a": A, "b": SERVICES}
@@ -79,6 +122,31 @@ VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
     "a synced copy is as good as the file": (
         steps(lambda t: copy(t, "n", A), lambda t: t.fsync("n"), lambda t: rewrite(t, "a", B)),
         {"a": b"", "b": SERVICES, "n": A},
+        False,
+    ),
+    "an unsynced copy of what was there is as good as the file": (
+        steps(lambda t: copy(t, "n", A), lambda t: rewrite(t, "a", B)),
+        {"a": b"", "b": SERVICES, "n": A},
+        False,
+    ),
+    "an unsynced copy can be lost with the file": (
+        steps(lambda t: copy(t, "n", A), lambda t: rewrite(t, "a", B)),
+        {"a": b"", "b": SERVICES, "n": b""},
+        True,
+    ),
+    "a copy that is written only afterwards is none": (
+        steps(lambda t: rewrite(t, "a", B), lambda t: copy(t, "n", A)),
+        {"a": b"", "b": SERVICES, "n": A},
+        True,
+    ),
+    "another file with the same new content is no copy of what was there": (
+        steps(lambda t: copy(t, "n", B), lambda t: rewrite(t, "a", B)),
+        {"a": b"", "b": SERVICES, "n": B},
+        True,
+    ),
+    "a file without data is replaced": (
+        steps(lambda t: t.open("n"), lambda t: replace(t, "n", B)),
+        {**FIRST, "n": bytes(len(B))},
         False,
     ),
     "two files that nothing joins: the later alone": (
@@ -159,7 +227,7 @@ def test_each_file_is_judged_by_its_versions_and_removals_join_files(name: str, 
 
 def test_a_version_that_comes_later_is_no_excuse(tmp_path: Path) -> None:
     """The file is cut on purpose at the end; a crash before that must not empty it."""
-    program = steps(lambda t: rewrite(t, "a", B), lambda t: copy(t, "n", A, synced=True), lambda t: t.truncate("a", 0))
+    program = steps(lambda t: rewrite(t, "a", B), lambda t: copy(t, "n", C, synced=True), lambda t: t.truncate("a", 0))
     run = Recorded(tmp_path, program, FIRST, "ext4")
     oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
     verdicts = [
@@ -185,3 +253,35 @@ def test_a_copy_that_the_run_removes_later_counts_while_it_is_the_only_one(tmp_p
         if state.point < len(run.space.points) - 1 and "a" not in run.folder(state) and run.folder(state)["c"] == b""
     ]
     assert set(verdicts) == {Outcome.FAIL}
+
+
+HALF = NEW_PAGES[:4096] + PAGES[4096:]
+
+
+@pytest.mark.parametrize(
+    ("program", "first", "folder", "lost"),
+    [
+        (keep_a_journal, {"c": PAGES}, {"c": HALF, "j": PAGES}, False),
+        (keep_a_journal, {"c": PAGES}, {"c": HALF}, True),
+        (keep_a_journal, {"c": PAGES}, {"c": HALF, "j": bytes(4096) + PAGES[4096:]}, True),
+        (log_the_change, {"c": PAGES, "log": PAGES}, {"c": HALF, "log": PAGES + A}, True),
+    ],
+)
+def test_a_journal_holds_what_was_overwritten_if_it_was_written_before(
+    program: Callable[[CallsBuilder], object], first: Folder, folder: Folder, lost: bool, tmp_path: Path
+) -> None:
+    run = Recorded(tmp_path, program, first, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    verdicts = {oracle.judge_state(state).outcome for state in run.states if run.folder(state) == folder}
+    assert verdicts == {Outcome.FAIL if lost else Outcome.PASS}
+
+
+@pytest.mark.parametrize(
+    ("program", "lost"), [(work_on_scratch, False), (move_through_scratch, True), (remove_beside_scratch, False)]
+)
+def test_what_is_at_work_counts_where_it_is_the_only_place_of_data(
+    program: Callable[[CallsBuilder], object], lost: bool, tmp_path: Path
+) -> None:
+    run = Recorded(tmp_path, program, {**FIRST, "current": A}, "ext4")
+    oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
+    assert any(oracle.judge_state(state).outcome is Outcome.FAIL for state in run.states) == lost
