@@ -227,11 +227,12 @@ def _counts(result: RunResult) -> tuple[FactView, ...]:
     ):  # else single runs decided them
         left = sum(each.left for each in states.not_explored)
         explored.append(FactView("not explored", human(left), sentences.not_explored(states)))
+    counted = "unknown" if exact and not states.feasible else human(states.feasible)
     put_off = FactView(
         "postponed", human(states.put_off), "similar to a known hang, or where everything fails; not checked", "warn"
     )
     return (
-        FactView("feasible", human(states.feasible), exact or note("states that the model allows, counted exactly")),
+        FactView("feasible", counted, exact or note("states that the model allows, counted exactly")),
         FactView(
             "executed", human(states.executed), note("images written and checked", "runs of different partial orders")
         ),

@@ -253,7 +253,10 @@ def counted(result: RunResult) -> str:
         return f"Nothing to check: the change since {ref_name(result.base.ref)} holds documents only"
     if policy.checked_nothing(result):
         why = _NOTHING_CHECKED.get(result.stop_reason, f"the strategy {line(result.strategy, 60)} plans none")
-        return f"No verdict: none of {feasible(result)} feasible {unit(result)}s was checked, because {why}"
+        uncounted = not result.states.feasible and not result.states.feasible_exact
+        which = "no" if uncounted else f"none of {feasible(result)}"
+        states = unit(result) if uncounted else f"{unit(result)}s"
+        return f"No verdict: {which} feasible {states} was checked, because {why}"
     failing = sum(finding.states for finding in result.uncertain)
     amounts = (
         _amount("finding", result.findings),

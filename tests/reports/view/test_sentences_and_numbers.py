@@ -111,6 +111,15 @@ def test_a_search_that_checked_nothing_has_no_verdict_and_says_why(stop: StopRea
     )
 
 
+def test_states_that_were_not_counted_are_not_called_zero() -> None:
+    nothing = replace(ALL, executed=0, pruned=0, feasible=0, feasible_exact=False, feasible_note="none was counted")
+    result = run(states=nothing, stop=StopReason.BUDGET_SECONDS)
+    assert sentences.headline(result) == (
+        "No verdict: no feasible crash state was checked, because the time budget ended first"
+    )
+    assert build_view(result).counts[0].value == "unknown"
+
+
 def test_a_search_that_tested_few_site_signatures_has_no_verdict_and_names_their_share() -> None:
     part = replace(SOME, failing=0, flaky=0, uncertain=0, signatures=50, signatures_tested=2)
     assert sentences.headline(run(states=part)) == (
