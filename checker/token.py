@@ -24,7 +24,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.errors import CrashcheckError
 from crashcheck.models import FAMILIES
 from crashcheck.runtime.nodes.actions import Action, ActionKind
-from crashcheck.runtime.trace_format import INLINE_BYTES, Kind, Recorder
+from crashcheck.runtime.trace_format import INLINE_BYTES, Kind, OutputKind, Recorder
 
 FORMER = "cc1-"  # both `crash:` and `recovery:`
 _TAGS = ("crash", "recovery")  # by the number of levels
@@ -49,12 +49,15 @@ def digest(trace: Trace) -> bytes:
     events = trace.events
     rows = events[np.isin(events["kind"], _KINDS)]
     small = np.where(rows["size"] <= INLINE_BYTES, rows["payload"], 0)
+    # What is printed is no difference, only how much of it was by then, which is the offset.
+    printed = (rows["kind"] == Kind.OUTPUT) & (rows["aux"] == OutputKind.STDOUT)
+    sizes = np.where(printed, 0, rows["size"]).astype(rows["size"].dtype)
     payload = np.where(np.isin(rows["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)), small, 0)
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     shown = shown_paths(trace)  # what is random in names is no difference
     # 16 bits where they are enough, as in earlier versions of the format: tokens stay valid
     numbers = rows["file"].astype(np.uint16) if int(rows["file"].max(initial=0)) < 1 << 16 else rows["file"]
-    for column in (rows["kind"], rows["flags"], numbers, rows["offset"], rows["size"], rows["aux"], payload):
+    for column in (rows["kind"], rows["flags"], numbers, rows["offset"], sizes, rows["aux"], payload):
         state.update(np.ascontiguousarray(column).tobytes())
     carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
     large = np.flatnonzero(carries & (events["size"] > INLINE_BYTES))

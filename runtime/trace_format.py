@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = b"CRSHTRC\n"
-VERSION = 7
+VERSION = 8
 HEADER_BYTES = 4096
 CHUNK_BYTES = 256 * 1024
 CHUNK_HEADER_BYTES = 64
@@ -77,6 +77,8 @@ RECORD = np.dtype(
 )
 
 NAMES = np.dtype([("to_folder", "<u4"), ("replaced", "<u4"), ("name_bytes", "<u4")])
+
+CODE = np.dtype([("version", "<u4"), ("first_line", "<u4"), ("file_bytes", "<u4"), ("name_bytes", "<u4")])
 
 # A record together with the chunk it was found in.
 EVENT = np.dtype([*((name, RECORD[name]) for name in RECORD.names or ()), ("thread", "<u4"), ("pid", "<u4")])
@@ -145,6 +147,7 @@ class Kind(IntEnum):
     SITE_DEF = 41
     FAULT = 42
     WRITE_END = 43
+    CODE_DEF = 44
 
 
 NAME_KINDS = (
@@ -174,6 +177,7 @@ PAYLOAD_KINDS = (
     Kind.INODE_DEF,
     Kind.MODULE_DEF,
     Kind.FAULT,
+    Kind.CODE_DEF,
     *NAME_KINDS,
 )
 
@@ -181,6 +185,10 @@ PAYLOAD_KINDS = (
 class InodeFlag(IntFlag):
     EXISTED = 1
     DENSE = 2
+
+
+class SiteFlag(IntFlag):
+    IN_CODE = 1
 
 
 class CreateFlag(IntFlag):

@@ -110,7 +110,7 @@ class Output:
 
     event: int
     kind: OutputKind
-    data: bytes  # its first bytes, none for standard output; for OutputKind.NAME a path
+    data: bytes  # its first bytes; for OutputKind.NAME a path
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from crashcheck.analyzer.trace import calls
 from crashcheck.analyzer.trace.accesses import Events
+from crashcheck.analyzer.trace.python_code import python_code
 from crashcheck.analyzer.trace.reader import Facts, Trace, read
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import (
@@ -19,6 +20,7 @@ from crashcheck.runtime.trace_format import (
     Kind,
     MapFlag,
     OutputKind,
+    SiteFlag,
     StoreFlag,
     SyncKind,
     WriteFlag,
@@ -177,6 +179,14 @@ def _output(trace: Trace, index: int, event: np.void) -> str:
     return f"output to {_name(OutputKind, kind)} = {_quoted(trace.data(index).decode('utf-8', 'surrogateescape'))}"
 
 
+def _code(trace: Trace, index: int, event: np.void) -> str:
+    code = python_code(trace.data(index))
+    if code is None:
+        return f"code {int(event['aux'])} is damaged"
+    file = _quoted(code.file)
+    return f"code {int(event['aux'])} is {_quoted(code.name)} of Python {code.version[0]}.{code.version[1]} in {file}"
+
+
 def _range(trace: Trace, event: np.void) -> str:
     return f"{_file(trace, event)}+{int(event['offset']):#x},{int(event['size'])}"
 
@@ -278,7 +288,11 @@ _WORDS: dict[Kind, Callable[[Trace, int, Any], str]] = {
     Kind.MODULE_DEF: lambda trace, index, e: (
         f"module {int(e['aux'])} is {_quoted(trace.data(index).decode('utf-8', 'surrogateescape'))}"
     ),
-    Kind.SITE_DEF: lambda _, __, e: f"site {int(e['site'])} = module {int(e['aux'])}+{int(e['offset']):#x}",
+    Kind.SITE_DEF: lambda _, __, e: (
+        f"site {int(e['site'])} = {'code' if e['flags'] & SiteFlag.IN_CODE else 'module'} "
+        f"{int(e['aux'])}+{int(e['offset']):#x}"
+    ),
+    Kind.CODE_DEF: _code,
     Kind.FAULT: lambda trace, index, _: _fault(trace, index),
     Kind.WRITE_END: lambda trace, _, e: f"end of the write to {_file(trace, e)} submitted by event {int(e['payload'])}",
     **dict.fromkeys(fmt.NAME_KINDS, _names),

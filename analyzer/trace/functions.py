@@ -42,8 +42,8 @@ class FunctionNames:
 
     def name(self, site: CallSite) -> str:
         """The function that holds a call site: its name, else "program+0x1234"; "" for code that no file holds."""
-        if not site.module:
-            return ""
+        if site.name or not site.module:
+            return site.name
         symbols = self._files.get(site.module)
         if symbols is None:
             symbols = self._files[site.module] = _read(site.module)

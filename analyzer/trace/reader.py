@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumber_loads, units_of
 from crashcheck.analyzer.trace.chunks import corrupt, read_chunks
+from crashcheck.analyzer.trace.python_code import PythonCode, python_code
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.trace_format import InodeFlag, Kind, OutputKind, Recorder, Status
+from crashcheck.runtime.trace_format import InodeFlag, Kind, OutputKind, Recorder, SiteFlag, Status
 
 _MOST_SITES = np.uint64((1 << 32) - 1)
 _MOST_OFFSET = np.uint64(1 << 62)  # no file system has files this long
@@ -67,11 +68,17 @@ class CallSite:
     """A place in machine code: the instruction after a call, as an offset in the file of its program or library.
 
     `function` is where its function begins in that file, 0 if unknown. Code that no file holds has the module "".
+
+    Of a function of Python the module is its source, `function` its first line, and `name` what it is called; `line`
+    and `column` are those of the call, 0 if unknown.
     """
 
     module: str
     offset: int
     function: int = 0
+    name: str = ""
+    line: int = 0
+    column: int = 0
 
 
 class Facts(Protocol):
@@ -211,7 +218,7 @@ def read(path: Path | str) -> Trace:
     loads, elsewhere, gaps = renumber_loads(raw, header, accesses, units, stacks)
     _check_files(path, loads, files)
     ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
-    sites = _call_sites(trace)
+    sites = _call_sites(path, trace)
     return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps, recorder, inodes, sites)
 
 
@@ -265,16 +272,34 @@ def _inodes(path: Path, trace: Trace) -> dict[int, Inode]:
     }
 
 
-def _call_sites(trace: Trace) -> dict[int, CallSite]:
+def _call_sites(path: Path, trace: Trace) -> dict[int, CallSite]:
     events = trace.events
     modules = {
         int(events["aux"][index]): os.fsdecode(trace.data(index))
         for index in np.flatnonzero(events["kind"] == Kind.MODULE_DEF).tolist()
     }
-    sites = events[events["kind"] == Kind.SITE_DEF]
-    return {
-        int(e["site"]): CallSite(modules.get(int(e["aux"]), ""), int(e["offset"]), int(e["payload"])) for e in sites
+    codes = {
+        int(events["aux"][index]): _python_code(path, trace.data(index))
+        for index in np.flatnonzero(events["kind"] == Kind.CODE_DEF).tolist()
     }
+    sites = {}
+    for event in events[events["kind"] == Kind.SITE_DEF]:
+        number, offset = int(event["aux"]), int(event["offset"])
+        if not event["flags"] & SiteFlag.IN_CODE:
+            sites[int(event["site"])] = CallSite(modules.get(number, ""), offset, int(event["payload"]))
+        elif number in codes:
+            code = codes[number]
+            sites[int(event["site"])] = CallSite(code.file, offset, code.first_line, code.name, *code.position(offset))
+        else:
+            raise corrupt(path, f"a site is in the code {number}, which is not defined")
+    return sites
+
+
+def _python_code(path: Path, data: bytes) -> PythonCode:
+    code = python_code(data)
+    if code is None:
+        raise corrupt(path, f"a function of Python has {len(data)} bytes, which do not hold its names")
+    return code
 
 
 def _check_name(path: Path, name: str) -> None:

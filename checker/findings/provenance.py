@@ -16,6 +16,9 @@ from crashcheck.source import SourceTree, is_installed, source_line, source_line
 
 # Of a call into it, as `slot->store(v)`, the text names what is stored to.
 _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
+_PACKAGES = re.compile(r"/(site|dist)-packages/")
+_LIBRARY = re.compile(r"/(lib|lib64)/python3(\.\d+)?/")
+_OWN_TEXT = ("<string>", "<stdin>")  # of `python -c`, and of a script on standard input
 _LONGEST = 60  # characters of an expression that names what is stored to
 
 
@@ -96,8 +99,12 @@ class TraceProvenance:
         return sorted(equal).index(at) if at in equal else -1
 
     def _find(self, site_id: int, stack_id: int) -> Location | None:
+        sites = (site_id, *self._trace.stack(stack_id))
+        scripted = self._scripted(sites)
+        if scripted is not None:
+            return scripted
         own: Site | None = self._trace.site(site_id, self._facts)
-        callers = [self._trace.site(call, self._facts) for call in self._trace.stack(stack_id)]
+        callers = [self._trace.site(call, self._facts) for call in sites[1:]]
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
         if not chain:
             return None
@@ -111,6 +118,25 @@ class TraceProvenance:
         expression = "" if variable or not itself else _expression(place.file, place.line, place.column)
         file = self._project.file(place.file)
         return Location(file, place.line, place.column, place.function, variable, stack, text, expression)
+
+    def _scripted(self, sites: tuple[int, ...]) -> Location | None:
+        """The innermost function of the program's own in a stack of Python; None for stacks of other programs."""
+        known = (self._trace.call_sites.get(site) for site in sites)
+        chain = [site for site in known if site is not None and site.name]
+        if not chain:
+            return None
+        own = [_ownership(site.module) for site in chain]
+        at = own.index(max(own))
+        here, file = chain[at], self._project.file(chain[at].module)
+        stack = tuple(Frame(above.name, self._project.file(above.module), above.line) for above in chain[at + 1 :])
+        return Location(file, here.line, here.column, here.name, "", stack, source_line(here.module, here.line))
+
+
+def _ownership(path: str) -> int:
+    """Of a source of Python: 2 if it is the program's own, 1 if it is of an installed package, else 0."""
+    if _PACKAGES.search(path):
+        return 1
+    return 0 if _LIBRARY.search(path) or (path.startswith("<") and path not in _OWN_TEXT) else 2
 
 
 def _expression(file: str, line: int, column: int) -> str:

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define CC_TRACE_MAGIC "CRSHTRC\n"
-#define CC_TRACE_VERSION 7u
+#define CC_TRACE_VERSION 8u
 #define CC_HEADER_BYTES 4096u
 #define CC_CHUNK_BYTES (256u * 1024u)
 #define CC_CHUNK_HEADER_BYTES 64u
@@ -121,6 +121,14 @@ struct cc_names {
     uint32_t name_bytes;         /* length of the first name */
 };
 
+/* What the payload of CC_CODE_DEF begins with. Names are UTF-8, bytes that were no UTF-8 as they are. */
+struct cc_code {
+    uint32_t version;            /* of Python: 0x030b is 3.11. The table of lines has its format */
+    uint32_t first_line;
+    uint32_t file_bytes;
+    uint32_t name_bytes;
+};
+
 #define CC_NO_INSTANCE 0xffffffffu
 
 enum cc_event_kind {
@@ -138,7 +146,7 @@ enum cc_event_kind {
     CC_MARK_BEGIN = 9,   /* crashcheck_op_begin; aux: ordinal of the operation, from 1 */
     CC_MARK_END = 10,    /* crashcheck_op_end; aux: the same ordinal */
     CC_OUTPUT = 11,      /* offset: bytes of standard output written so far; aux: cc_output_kind; payload: the first bytes that were
-                          * written (CC_OUTPUT_STDOUT: none), at most CC_OUTPUT_BYTES */
+                          * written, at most CC_OUTPUT_BYTES (of CC_OUTPUT_STDOUT only with CC_RECORDER_SYSCALLS) */
     /* Reads of pool files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
     CC_LOAD = 12,            /* a read through a mapping, before it executes. It takes no number: `seq` is that of the next event of
                               * the run, and several may share one; within a thread their place in the chunks orders them */
@@ -179,11 +187,12 @@ enum cc_event_kind {
                               * punches or zeroes; a size that it changes is a CC_TRUNCATE of the same call, the next event */
     CC_MODULE_DEF = 40,      /* aux: a number; payload: path of an executable file or library */
     CC_SITE_DEF = 41,        /* site: id; aux: its module, 0: code that no file holds; offset: in the module's file, of the instruction
-                              * after the call; payload: in the file, where its function begins, 0 if unknown */
+                              * after the call; payload: in the file, where its function begins, 0 if unknown. flags: cc_site_flags */
     CC_FAULT = 42,           /* the call was made to fail, and did nothing; aux: errno; file: what it concerns, or 0; offset: number of the
                               * fault; payload: the call's name, a zero byte, the file's path. Of a sync: between its begin and its end */
     CC_WRITE_END = 43,       /* a write that had been submitted (CC_WRITE_PENDING) has ended: only syncs that begin later cover it; file;
                               * payload: its number */
+    CC_CODE_DEF = 44,        /* aux: a number; payload: struct cc_code, its file, its name, its table of lines: a function of Python */
 };
 
 #define CC_OUTPUT_BYTES 256u
@@ -235,6 +244,10 @@ enum cc_write_flags {
 enum cc_inode_flags {
     CC_INODE_EXISTED = 1,    /* it was there at first */
     CC_INODE_DENSE = 2,      /* then it was a file without a hole (SEEK_HOLE): each of its blocks is allocated and written */
+};
+
+enum cc_site_flags {
+    CC_SITE_IN_CODE = 1,     /* aux: a CC_CODE_DEF; offset: bytes of its instructions before the one that makes the call */
 };
 
 enum cc_create_flags {

@@ -106,6 +106,7 @@ static void enter(struct tracee *thread)
     }
     memcpy(thread->registers, (uint64_t[]){now.rbx, now.rbp, now.rsp, now.r12, now.r13, now.r14, now.r15, now.rip},
            sizeof thread->registers);
+    thread->thread_pointer = now.fs_base;
     aio_take(thread);
     thread->handler = handler;
     thread->located = thread->kind != FILTER_OURS; /* stacks are those of 64-bit code */

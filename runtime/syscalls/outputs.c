@@ -89,10 +89,8 @@ int output_kind(int fd, int number, const struct stat *state)
 void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown)
 {
     shadows_compare_all(thread);
-    if (kind == CC_OUTPUT_STDOUT) {
+    if (kind == CC_OUTPUT_STDOUT)
         stdout_bytes += size;
-        shown = 0;
-    }
     struct cc_event event = {.kind = CC_OUTPUT, .aux = (uint32_t)kind, .offset = stdout_bytes};
     trace_bytes(thread, event, NULL, 0, bytes, shown < CC_OUTPUT_BYTES ? shown : CC_OUTPUT_BYTES);
 }

@@ -13,6 +13,7 @@
 #define LARGEST (1u << 20)  /* bytes of a frame that a frame pointer may span */
 #define LONGEST_CALL 7u
 #define NO_MODULE UINT32_MAX
+#define IN_CODE ((uint64_t)1 << 32) /* of a pair of `sites`: its number is of a code of Python, not of a module */
 
 struct range {
     uint64_t start, end, offset;
@@ -23,7 +24,7 @@ struct range {
 };
 struct known {
     uint64_t address;
-    uint32_t site;
+    uint32_t site, module;
     bool called;            /* behind a call */
     bool described;         /* `rule` is set */
     struct frame_rule rule;
@@ -31,6 +32,8 @@ struct known {
 struct code {
     struct range *ranges;
     size_t count;
+    struct python *python;  /* NULL if it runs no Python that is known */
+    uint32_t python_module;
     struct known known[KNOWN];
 };
 struct pair {       /* (module, offset) of a site; (parent, site) of a stack */
@@ -126,6 +129,8 @@ static struct code *code_of(struct tracee *thread)
             continue;
         range.base = base;
         range.module = module_of(thread, line + path);
+        if (!code->python && (code->python = python_of(thread, base, line + path)))
+            code->python_module = range.module;
         struct range *wider = realloc(code->ranges, (code->count + 1) * sizeof *wider);
         if (!wider)
             die("no memory");
@@ -144,6 +149,8 @@ void stack_forget(struct process *process)
         free(code->ranges[i].frames.built);
     if (code)
         free(code->ranges);
+    if (code)
+        free(code->python);
     free(code);
     process->code = NULL;
 }
@@ -203,6 +210,7 @@ static const struct known *known_of(struct tracee *thread, struct code *code, ui
         range->prepared = true;
     }
     *known = (struct known){.address = exact ? 0 : address, .called = behind_call(thread, address)};
+    known->module = range ? range->module : 0;
     known->described = range && unwind_rule(thread, &range->frames, exact ? address : address - 1, &known->rule);
     known->site = site_of(thread, range, address, known->described ? known->rule.start : 0);
     return known;
@@ -276,6 +284,26 @@ static bool is_shown(struct tracee *thread)
     return true;
 }
 
+/* Puts the Python functions that a thread is in behind the native frames that the interpreter called; the new depth. */
+static uint32_t with_python(struct tracee *thread, struct code *code, const uint32_t *modules_of, uint32_t *frames, uint32_t depth)
+{
+    static struct python_frame inner[PYTHON_DEEPEST];
+    size_t many = python_frames(thread, code->python, inner, DEEPEST - 1);
+    uint32_t native = 1;
+    while (many && native < depth && modules_of[native] != code->python_module)
+        native++;
+    for (size_t i = 0; i < many && native < DEEPEST; i++) {
+        struct pair *pair = found(&sites, IN_CODE | inner[i].code, inner[i].offset);
+        if (!pair->id) {
+            struct cc_event event = {.kind = CC_SITE_DEF, .flags = CC_SITE_IN_CODE, .aux = inner[i].code, .offset = inner[i].offset};
+            event.site = pair->id = trace_number(&trace_header()->next_site);
+            trace_event(thread, event);
+        }
+        frames[native++] = pair->id;
+    }
+    return many ? native : depth;
+}
+
 void stack_locate(struct tracee *thread)
 {
     if (thread->located)
@@ -285,16 +313,19 @@ void stack_locate(struct tracee *thread)
         return;
     struct code *code = code_of(thread);
     uint64_t registers[KEPT_REGISTERS];
-    uint32_t frames[DEEPEST], depth = 0;
+    uint32_t frames[DEEPEST], modules_of[DEEPEST], depth = 0;
     memcpy(registers, thread->registers, sizeof registers);
     window.start = window.words = 0;
     for (bool exact = false, more = true; more && depth < DEEPEST;) {
         const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
+        modules_of[depth] = here->module;
         frames[depth++] = here->site;
         exact = here->described && here->rule.is_signal;
         more = here->described ? leave_described(thread, &here->rule, registers)
                                : leave_by_pointer(thread, code, depth == 1, registers);
     }
+    if (code->python)
+        depth = with_python(thread, code, modules_of, frames, depth);
     uint32_t stack = 0;
     while (depth > 1) {
         uint32_t site = frames[--depth];

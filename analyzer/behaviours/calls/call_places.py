@@ -1,7 +1,8 @@
 """Where system calls and stores are made: which function a site of a call stack is in, and what it is called.
 
-A site is one of machine code, an offset in a program or library, or one of code that crashcheck-cc built, which the
-program facts describe. A stack has sites of one of these sorts: instrumented code records its own.
+A site is one of machine code, an offset in a program or library; one of a function of Python, in its source; or one of
+code that crashcheck-cc built, which the program facts describe. Instrumented code records its own stacks, of its sites
+alone; below the functions of Python are the libraries that they call.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class CallPlaces:
         """A function, or, where it is not known where it begins, the place."""
         call = self.trace.call_sites.get(site)
         if call is not None:
-            return (call.module, call.function) if call.function else site
+            return (call.module, call.function, call.name) if call.function else site
         unit, described = self.trace.unit_of(site), self.trace.site(site, self.facts)
         if unit is None or described is None:
             return site

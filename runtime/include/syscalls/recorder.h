@@ -7,6 +7,7 @@
  *   outside       which files outside of it are written and not synced
  *   memory        of the program
  *   unwind        how to leave a stack frame
+ *   python        the frames of Python functions
  *   stacks        where a call was made
  *   unfollowed    names what is not followed
  *   places        descriptors and paths of the program
@@ -142,7 +143,7 @@ struct tracee {
     bool answered;      /* the call is not made: it returns `answer` */
     bool changed;       /* its first argument is another one than the program gave */
     uint64_t answer;
-    uint64_t registers[KEPT_REGISTERS];
+    uint64_t registers[KEPT_REGISTERS], thread_pointer;
     struct call call;
     struct tracee *next, *next_waiting;
 };
@@ -173,6 +174,15 @@ struct frame_entries {      /* of a module: a table in the program's memory, or,
 };
 void unwind_prepare(struct tracee *thread, uint64_t base, struct frame_entries *entries); /* base: where the module's file begins */
 bool unwind_rule(struct tracee *thread, const struct frame_entries *entries, uint64_t address, struct frame_rule *rule);
+
+/* python.c */
+#define PYTHON_DEEPEST 256u /* frames; of deeper stacks the outermost are missing */
+struct python;              /* a process's interpreter */
+struct python_frame {
+    uint32_t code, offset;  /* number of its CC_CODE_DEF; bytes of instructions before the one under way */
+};
+struct python *python_of(struct tracee *thread, uint64_t base, const char *path); /* of a module, where its file begins; NULL: none */
+size_t python_frames(struct tracee *thread, struct python *python, struct python_frame *frames, size_t most); /* innermost first */
 
 /* stacks.c */
 void stack_locate(struct tracee *thread);

@@ -20,6 +20,7 @@ STRUCTS = {
     "cc_chunk_header": fmt.CHUNK_HEADER,
     "cc_event": fmt.RECORD,
     "cc_names": fmt.NAMES,
+    "cc_code": fmt.CODE,
 }
 CONSTANTS = {
     "CC_TRACE_VERSION": fmt.VERSION,
@@ -39,6 +40,7 @@ ENUMS: dict[str, tuple[type[IntEnum] | type[IntFlag], str]] = {
     "cc_output_kind": (fmt.OutputKind, "CC_OUTPUT_"),
     "cc_write_flags": (fmt.WriteFlag, "CC_WRITE_"),
     "cc_inode_flags": (fmt.InodeFlag, "CC_INODE_"),
+    "cc_site_flags": (fmt.SiteFlag, "CC_SITE_"),
     "cc_flush_kind": (fmt.FlushKind, "CC_"),
     "cc_fence_kind": (fmt.FenceKind, "CC_"),
     "cc_sync_kind": (fmt.SyncKind, "CC_"),

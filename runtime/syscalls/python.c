@@ -1,0 +1,441 @@
+/* Which Python functions a thread is in: the frames of CPython's interpreter, read from the program's memory while the thread
+ * waits in a call. Where its structures are is known of each minor version (layouts); that an object is what it should be is
+ * seen by its type, so that another build has no frames rather than wrong ones. Lines are found later, from the code's own
+ * table (analyzer/trace/python_code.py). */
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define PAGE 4096u
+#define HEADERS 64u           /* program headers of a module */
+#define ENTRIES 128u          /* of its dynamic section */
+#define MOST_STATES 4096u     /* threads of an interpreter, and interpreters */
+#define STATE_BYTES 256u      /* of a PyThreadState that are read */
+#define CODE_BYTES 208u       /* of a PyCodeObject: all but its instructions */
+#define FRAME_BYTES 128u
+#define LONGEST_TABLE (1u << 20)
+#define LONGEST_NAME 512u
+#define KNOWN 1024u           /* codes of a process */
+#define ON_C_STACK 3          /* owner of a frame that is no function's */
+
+enum { OBJECT_TYPE = 8, OBJECT_SIZE = 16, BYTES_DATA = 32, TEXT_LENGTH = 16, TEXT_STATE = 32 };
+
+struct layout {
+    /* _PyRuntime; PyInterpreterState; PyThreadState */
+    uint16_t interpreters, threads, next_interpreter, next_thread, thread_id, frame;
+    /* its frames. `instruction`: a pointer into the code, or, if `unit`, a number of so many bytes */
+    uint16_t frame_code, frame_previous, frame_instruction, frame_owner, unit;
+    uint16_t code_file, code_name, code_lines, code_first_line, code_start; /* code_start: 0 of no layout */
+    uint16_t ascii, unicode;  /* where a text's characters begin */
+    bool through_c;           /* `frame` is of a _PyCFrame, which has the frame at `within_c` */
+    uint16_t within_c;
+};
+/* By the minor version of Python 3, of its headers in Include/internal; 3.13 describes itself. */
+static const struct layout layouts[] = {
+    [8] = {.interpreters = 32, .threads = 8, .next_thread = 8, .thread_id = 176, .frame = 24,
+           .frame_code = 32, .frame_previous = 24, .frame_instruction = 104, .unit = 1,
+           .code_file = 104, .code_name = 112, .code_lines = 120, .code_first_line = 40, .code_start = 1,
+           .ascii = 48, .unicode = 72},
+    [9] = {.interpreters = 32, .threads = 8, .next_thread = 8, .thread_id = 176, .frame = 24,
+           .frame_code = 32, .frame_previous = 24, .frame_instruction = 104, .unit = 1,
+           .code_file = 104, .code_name = 112, .code_lines = 120, .code_first_line = 40, .code_start = 1,
+           .ascii = 48, .unicode = 72},
+    [10] = {.interpreters = 32, .threads = 8, .next_thread = 8, .thread_id = 176, .frame = 24,
+            .frame_code = 32, .frame_previous = 24, .frame_instruction = 96, .unit = 2,
+            .code_file = 104, .code_name = 112, .code_lines = 120, .code_first_line = 40, .code_start = 1,
+            .ascii = 48, .unicode = 72},
+    [11] = {.interpreters = 40, .threads = 16, .next_thread = 8, .thread_id = 152, .frame = 56, .through_c = true, .within_c = 8,
+            .frame_code = 32, .frame_previous = 48, .frame_instruction = 56, .frame_owner = 69,
+            .code_file = 112, .code_name = 128, .code_lines = 136, .code_first_line = 72, .code_start = 184,
+            .ascii = 48, .unicode = 72},
+    [12] = {.interpreters = 40, .threads = 72, .next_thread = 8, .thread_id = 136, .frame = 56, .through_c = true,
+            .frame_code = 0, .frame_previous = 8, .frame_instruction = 56, .frame_owner = 70,
+            .code_file = 112, .code_name = 128, .code_lines = 136, .code_first_line = 68, .code_start = 192,
+            .ascii = 40, .unicode = 56},
+};
+
+struct code_key {
+    uint64_t address, file, name, lines;
+    uint32_t first_line;
+};
+struct known_code {
+    struct code_key key;
+    uint32_t code;
+};
+struct python {
+    uint32_t minor;
+    struct layout at;
+    uint64_t runtime, code_type, text_type, bytes_type;
+    struct known_code known[KNOWN];
+};
+struct defined {
+    uint64_t hash;
+    uint32_t code;
+};
+
+static struct defined *codes; /* by what they are */
+static size_t code_capacity;
+static uint32_t code_count;
+static struct {               /* of the thread's memory: frames follow one another */
+    uint64_t start;
+    size_t size;
+    unsigned char bytes[2 * PAGE];
+} window;
+
+static uint64_t word_in(const unsigned char *bytes, unsigned offset)
+{
+    uint64_t word;
+    memcpy(&word, bytes + offset, sizeof word);
+    return word;
+}
+
+static uint64_t word_of(struct tracee *thread, uint64_t address)
+{
+    uint64_t word = 0;
+    return memory_read(thread, address, &word, sizeof word) == sizeof word ? word : 0;
+}
+
+/* The address of a symbol that a module exports, by the hash table of its dynamic section; 0 if it has none. */
+struct symbols {
+    uint64_t bias, names, table, hashes;
+};
+
+static bool symbols_of(struct tracee *thread, uint64_t base, struct symbols *symbols)
+{
+    Elf64_Ehdr file;
+    Elf64_Phdr headers[HEADERS];
+    Elf64_Dyn entries[ENTRIES];
+    *symbols = (struct symbols){.bias = base};
+    if (!base || memory_read(thread, base, &file, sizeof file) != sizeof file || memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 ||
+        file.e_ident[EI_CLASS] != ELFCLASS64 || file.e_phentsize != sizeof *headers || file.e_phnum > HEADERS)
+        return false;
+    size_t size = file.e_phnum * sizeof *headers, dynamic = 0, many = 0;
+    if (memory_read(thread, base + file.e_phoff, headers, size) != size)
+        return false;
+    for (unsigned i = 0; i < file.e_phnum; i++) {
+        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0)
+            symbols->bias = base - headers[i].p_vaddr;
+        if (headers[i].p_type == PT_DYNAMIC) {
+            dynamic = headers[i].p_vaddr;
+            many = headers[i].p_memsz / sizeof *entries;
+        }
+    }
+    many = many < ENTRIES ? many : ENTRIES;
+    if (memory_read(thread, symbols->bias + dynamic, entries, many * sizeof *entries) != many * sizeof *entries)
+        return false;
+    for (size_t i = 0; i < many && entries[i].d_tag != DT_NULL; i++) {
+        uint64_t at = entries[i].d_un.d_ptr; /* the dynamic linker of some systems has added the bias */
+        at += at < symbols->bias ? symbols->bias : 0;
+        if (entries[i].d_tag == DT_STRTAB)
+            symbols->names = at;
+        if (entries[i].d_tag == DT_SYMTAB)
+            symbols->table = at;
+        if (entries[i].d_tag == DT_GNU_HASH)
+            symbols->hashes = at;
+    }
+    return symbols->names && symbols->table && symbols->hashes;
+}
+
+static uint64_t symbol(struct tracee *thread, const struct symbols *symbols, const char *name)
+{
+    uint32_t head[4], hash = 5381, index = 0, other = 0; /* head: buckets, the first symbol, words and shift of a filter */
+    char found[64];
+    for (const char *letter = name; *letter; letter++)
+        hash = hash * 33 + (unsigned char)*letter;
+    if (memory_read(thread, symbols->hashes, head, sizeof head) != sizeof head || !head[0])
+        return 0;
+    uint64_t buckets = symbols->hashes + sizeof head + 8 * (uint64_t)head[2], chains = buckets + 4 * (uint64_t)head[0];
+    if (memory_read(thread, buckets + 4 * (uint64_t)(hash % head[0]), &index, sizeof index) != sizeof index)
+        return 0;
+    for (; index >= head[1]; index++) {
+        Elf64_Sym entry;
+        if (memory_read(thread, chains + 4 * (uint64_t)(index - head[1]), &other, sizeof other) != sizeof other)
+            return 0;
+        if ((other | 1) == (hash | 1) &&
+            memory_read(thread, symbols->table + sizeof entry * (uint64_t)index, &entry, sizeof entry) == sizeof entry &&
+            memory_read(thread, symbols->names + entry.st_name, found, sizeof found) >= strlen(name) + 1 &&
+            strcmp(found, name) == 0)
+            return entry.st_shndx ? symbols->bias + entry.st_value : 0;
+        if (other & 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* 3.N of a file named python3.N or libpython3.N.so*; 0 of others, as builds for debugging and without a lock. */
+static uint32_t minor_of(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    name += strncmp(name, "lib", 3) == 0 ? 3 : 0;
+    char *end;
+    if (strncmp(name, "python3.", 8) != 0)
+        return 0;
+    unsigned long minor = strtoul(name + 8, &end, 10);
+    return (*end == '\0' || strncmp(end, ".so", 3) == 0 || strcmp(end, " (deleted)") == 0) && minor < 100 ? (uint32_t)minor : 0;
+}
+
+/* From 3.13 on the runtime describes itself: words behind a cookie and a version (_Py_DebugOffsets). */
+static bool described(struct tracee *thread, struct python *python)
+{
+    enum { INTERPRETERS = 5, NEXT_INTERPRETER = 8, THREADS = 9, NEXT_THREAD = 21, FRAME = 23, THREAD = 24, PREVIOUS = 29,
+           EXECUTABLE = 30, INSTRUCTION = 31, OWNER = 33, FILE_NAME = 35, NAME = 37, LINES = 38, FIRST_LINE = 39, START = 43,
+           WORDS = 44 };
+    uint64_t word[WORDS];
+    if (memory_read(thread, python->runtime, word, sizeof word) != sizeof word || memcmp(word, "xdebugpy", 8) != 0 ||
+        word[1] >> 16 != (3u << 8 | python->minor) || word[2])
+        return false;
+    for (unsigned i = INTERPRETERS; i < WORDS; i++)
+        if (word[i] > UINT16_MAX && (i == INTERPRETERS || i == NEXT_INTERPRETER || i == THREADS || i >= NEXT_THREAD))
+            return false;
+    python->at = (struct layout){
+        .interpreters = (uint16_t)word[INTERPRETERS], .next_interpreter = (uint16_t)word[NEXT_INTERPRETER],
+        .threads = (uint16_t)word[THREADS], .next_thread = (uint16_t)word[NEXT_THREAD], .frame = (uint16_t)word[FRAME],
+        .thread_id = (uint16_t)word[THREAD], .frame_previous = (uint16_t)word[PREVIOUS],
+        .frame_code = (uint16_t)word[EXECUTABLE], .frame_instruction = (uint16_t)word[INSTRUCTION],
+        .frame_owner = (uint16_t)word[OWNER], .code_file = (uint16_t)word[FILE_NAME], .code_name = (uint16_t)word[NAME],
+        .code_lines = (uint16_t)word[LINES], .code_first_line = (uint16_t)word[FIRST_LINE],
+        .code_start = (uint16_t)word[START], .ascii = 40, .unicode = 56,
+    };
+    return true;
+}
+
+static bool fits(const struct layout *at)
+{
+    return at->code_start && at->thread_id + 8u <= STATE_BYTES && at->frame + 8u <= STATE_BYTES &&
+           at->next_thread + 8u <= STATE_BYTES && at->frame_code + 8u <= FRAME_BYTES && at->frame_previous + 8u <= FRAME_BYTES &&
+           at->frame_instruction + 8u <= FRAME_BYTES && at->frame_owner < FRAME_BYTES && at->code_file + 8u <= CODE_BYTES &&
+           at->code_name + 8u <= CODE_BYTES && at->code_lines + 8u <= CODE_BYTES && at->code_first_line + 4u <= CODE_BYTES;
+}
+
+struct python *python_of(struct tracee *thread, uint64_t base, const char *path)
+{
+    struct symbols symbols;
+    uint32_t minor = minor_of(path);
+    if (!minor || !symbols_of(thread, base, &symbols))
+        return NULL;
+    struct python *python = calloc(1, sizeof *python);
+    if (!python)
+        die("no memory");
+    python->minor = minor;
+    python->runtime = symbol(thread, &symbols, "_PyRuntime");
+    python->code_type = symbol(thread, &symbols, "PyCode_Type");
+    python->text_type = symbol(thread, &symbols, "PyUnicode_Type");
+    python->bytes_type = symbol(thread, &symbols, "PyBytes_Type");
+    bool known = python->runtime && python->code_type && python->text_type && python->bytes_type;
+    if (known && minor < sizeof layouts / sizeof *layouts)
+        python->at = layouts[minor];
+    if (known && (minor == 13 ? described(thread, python) : true) && fits(&python->at))
+        return python;
+    free(python);
+    return NULL;
+}
+
+/* The thread's PyThreadState: the one whose thread has the same thread pointer, which a fork keeps. */
+static bool state_of(struct tracee *thread, const struct python *python, unsigned char *state)
+{
+    const struct layout *at = &python->at;
+    uint64_t interpreter = word_of(thread, python->runtime + at->interpreters);
+    for (unsigned i = 0; interpreter && i < MOST_STATES; i++) {
+        uint64_t address = word_of(thread, interpreter + at->threads);
+        for (unsigned many = 0; address && many < MOST_STATES; many++) {
+            if (memory_read(thread, address, state, STATE_BYTES) != STATE_BYTES)
+                break;
+            if (word_in(state, at->thread_id) == thread->thread_pointer)
+                return true;
+            address = word_in(state, at->next_thread);
+        }
+        interpreter = word_of(thread, interpreter + at->next_interpreter);
+    }
+    return false;
+}
+
+static const unsigned char *frame_at(struct tracee *thread, uint64_t address)
+{
+    if (address < window.start || address + FRAME_BYTES > window.start + window.size) {
+        window.start = address & ~(uint64_t)(PAGE - 1);
+        size_t size = address + FRAME_BYTES - window.start > PAGE ? 2 * PAGE : PAGE;
+        window.size = memory_read(thread, window.start, window.bytes, size);
+        if (address + FRAME_BYTES > window.start + window.size)
+            return NULL;
+    }
+    return window.bytes + (address - window.start);
+}
+
+/* Appends a character as UTF-8; a byte that was no UTF-8 in a file's name as that byte. */
+static size_t encode(char *to, uint32_t letter)
+{
+    if (letter < 0x80 || (letter >= 0xdc80 && letter < 0xdd00)) {
+        to[0] = (char)(letter & 0xff);
+        return 1;
+    }
+    size_t size = letter < 0x800 ? 2 : letter < 0x10000 ? 3 : 4;
+    for (size_t i = size - 1; i > 0; i--, letter >>= 6)
+        to[i] = (char)(0x80 | (letter & 0x3f));
+    to[0] = (char)((0xf00u >> size & 0xf0) | letter);
+    return size;
+}
+
+/* A Python text as UTF-8; how long it is, 0 for what is none, or is empty. `to`: 4 bytes for each of `most` characters. */
+static size_t text_at(struct tracee *thread, const struct python *python, uint64_t address, char *to, size_t most)
+{
+    static unsigned char raw[4 * PATH_ROOM];
+    unsigned char head[TEXT_STATE + 4];
+    if (memory_read(thread, address, head, sizeof head) != sizeof head || word_in(head, OBJECT_TYPE) != python->text_type)
+        return 0;
+    uint32_t state;
+    memcpy(&state, head + TEXT_STATE, sizeof state);
+    unsigned kind = state >> 2 & 7, compact = state >> 5 & 1, ascii = state >> 6 & 1;
+    uint64_t length = word_in(head, TEXT_LENGTH);
+    length = length < most ? length : most;
+    if (!compact || (kind != 1 && kind != 2 && kind != 4) || length * kind > sizeof raw ||
+        memory_read(thread, address + (ascii ? python->at.ascii : python->at.unicode), raw, length * kind) != length * kind)
+        return 0;
+    size_t size = 0;
+    for (uint64_t i = 0; i < length; i++) {
+        uint32_t letter = 0;
+        memcpy(&letter, raw + i * kind, kind);
+        size += encode(to + size, letter);
+    }
+    return size;
+}
+
+/* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there. */
+static size_t absolute(struct tracee *thread, char *path, size_t size)
+{
+    char link[64], full[2 * PATH_ROOM];
+    if (!size || path[0] == '/' || path[0] == '<' || size >= PATH_ROOM)
+        return size;
+    snprintf(link, sizeof link, "/proc/%d/cwd", thread->tid);
+    ssize_t folder = readlink(link, full, PATH_ROOM);
+    if (folder <= 0)
+        return size;
+    full[folder] = '/';
+    memcpy(full + folder + 1, path, size);
+    full[(size_t)folder + 1 + size] = '\0';
+    if (access(full, F_OK) != 0)
+        return size;
+    memcpy(path, full, (size_t)folder + 1 + size);
+    return (size_t)folder + 1 + size;
+}
+
+static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static struct defined *slot_of(struct defined *slots, size_t capacity, uint64_t hash)
+{
+    size_t at = (size_t)hash & (capacity - 1);
+    while (slots[at].code && slots[at].hash != hash)
+        at = (at + 1) & (capacity - 1);
+    return &slots[at];
+}
+
+/* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
+static uint32_t defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
+{
+    if (2 * code_count >= code_capacity) {
+        size_t wider = code_capacity ? 2 * code_capacity : 1024;
+        struct defined *moved = calloc(wider, sizeof *moved);
+        if (!moved)
+            die("no memory");
+        for (size_t i = 0; i < code_capacity; i++)
+            if (codes[i].code)
+                *slot_of(moved, wider, codes[i].hash) = codes[i];
+        free(codes);
+        codes = moved;
+        code_capacity = wider;
+    }
+    uint64_t hash = hash_of(hash_of(0xcbf29ce484222325u, &head, sizeof head), bytes, size);
+    struct defined *found = slot_of(codes, code_capacity, hash);
+    if (!found->code) {
+        *found = (struct defined){hash, ++code_count};
+        trace_bytes(thread, (struct cc_event){.kind = CC_CODE_DEF, .aux = found->code}, &head, sizeof head, bytes, size);
+    }
+    return found->code;
+}
+
+static uint32_t read_code(struct tracee *thread, const struct python *python, const struct code_key *key)
+{
+    static char bytes[4 * PATH_ROOM + 4 * LONGEST_NAME + LONGEST_TABLE];
+    struct cc_code head = {.version = 3u << 8 | python->minor, .first_line = key->first_line};
+    unsigned char lines[BYTES_DATA];
+    size_t file = absolute(thread, bytes, text_at(thread, python, key->file, bytes, PATH_MAX));
+    size_t name = text_at(thread, python, key->name, bytes + file, LONGEST_NAME);
+    if (!file || !name || memory_read(thread, key->lines, lines, sizeof lines) != sizeof lines ||
+        word_in(lines, OBJECT_TYPE) != python->bytes_type)
+        return 0;
+    uint64_t size = word_in(lines, OBJECT_SIZE);
+    if (size > LONGEST_TABLE || memory_read(thread, key->lines + BYTES_DATA, bytes + file + name, size) != size)
+        return 0;
+    head.file_bytes = (uint32_t)file;
+    head.name_bytes = (uint32_t)name;
+    return defined_as(thread, head, bytes, file + name + size);
+}
+
+/* The number of the code at an address, 0 if there is none. Another may be there later: what it points to must be the same. */
+static uint32_t code_number(struct tracee *thread, struct python *python, uint64_t address, const unsigned char *bytes)
+{
+    const struct layout *at = &python->at;
+    struct code_key key = {.address = address};
+    if (word_in(bytes, OBJECT_TYPE) != python->code_type)
+        return 0;
+    key.file = word_in(bytes, at->code_file);
+    key.name = word_in(bytes, at->code_name);
+    key.lines = word_in(bytes, at->code_lines);
+    memcpy(&key.first_line, bytes + at->code_first_line, sizeof key.first_line);
+    struct known_code *known = &python->known[(size_t)(address * 0x9e3779b97f4a7c15u >> 40) % KNOWN];
+    if (known->key.address != address || known->key.file != key.file || known->key.name != key.name ||
+        known->key.lines != key.lines || known->key.first_line != key.first_line)
+        *known = (struct known_code){key, read_code(thread, python, &key)};
+    return known->code;
+}
+
+size_t python_frames(struct tracee *thread, struct python *python, struct python_frame *frames, size_t most)
+{
+    static uint64_t addresses[PYTHON_DEEPEST], instructions[PYTHON_DEEPEST];
+    static unsigned char heads[PYTHON_DEEPEST][CODE_BYTES];
+    struct iovec here, there[PYTHON_DEEPEST];
+    const struct layout *at = &python->at;
+    unsigned char state[STATE_BYTES];
+    window.size = 0;
+    if (!state_of(thread, python, state))
+        return 0;
+    uint64_t frame = word_in(state, at->frame);
+    if (at->through_c && frame)
+        frame = word_of(thread, frame + at->within_c);
+    size_t depth = 0, found = 0;
+    for (unsigned steps = 0; frame && depth < most && depth < PYTHON_DEEPEST && steps < 2 * PYTHON_DEEPEST; steps++) {
+        const unsigned char *bytes = frame_at(thread, frame);
+        if (!bytes)
+            break;
+        frame = word_in(bytes, at->frame_previous);
+        if (at->frame_owner && bytes[at->frame_owner] == ON_C_STACK)
+            continue;
+        addresses[depth] = word_in(bytes, at->frame_code);
+        instructions[depth] = word_in(bytes, at->frame_instruction);
+        if (at->unit)
+            instructions[depth] = (uint64_t)at->unit * (uint32_t)instructions[depth];
+        else
+            instructions[depth] -= addresses[depth] + at->code_start;
+        there[depth] = (struct iovec){(void *)(uintptr_t)addresses[depth], CODE_BYTES};
+        depth++;
+    }
+    here = (struct iovec){heads, depth * CODE_BYTES};
+    ssize_t got = depth ? process_vm_readv(thread->tid, &here, 1, there, depth, 0) : 0;
+    depth = got > 0 ? (size_t)got / CODE_BYTES : 0;
+    for (size_t i = 0; i < depth; i++) {
+        uint32_t code = instructions[i] <= INT32_MAX ? code_number(thread, python, addresses[i], heads[i]) : 0;
+        if (code)
+            frames[found++] = (struct python_frame){code, (uint32_t)instructions[i]};
+    }
+    return found;
+}
