@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from crashcheck.analyzer.persistence.shown_names import ShownNames
@@ -24,6 +25,17 @@ from crashcheck.analyzer.trace.reader import ROOT, Trace
 Slot = tuple[int, str]  # a directory's inode, and a name in it
 REMOVED = 0  # instead of an inode
 OUTSIDE = 0  # instead of a directory
+RENAME, EXCHANGE, REMOVAL = "rename", "exchange", "removal"
+_WHAT: Mapping[type[NameEvent], str] = {
+    Rename: RENAME,
+    RenameExchange: EXCHANGE,
+    Unlink: REMOVAL,
+    RemoveFolder: REMOVAL,
+    Create: "file",
+    Link: "link",
+    MakeFolder: "directory",
+    Symlink: "symbolic link",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,9 @@ class NameChange:
 
     entries: tuple[tuple[Slot, int], ...]
     text: str  # what the call does, as in "the rename of a.tmp to a"
+    what: str = ""  # the same as a word: RENAME, EXCHANGE, REMOVAL, or what gets a name, as "directory"
+    path: str = ""  # what it names, as reports show it; "" if that is outside of the folder
+    to: str = ""  # of a rename or an exchange: the second name
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +122,9 @@ def name_updates(trace: Trace) -> tuple[NameTable, list[NameUpdate]]:
             continue
         here = path_of(call.folder, call.name)
         there = path_of(call.to_folder, call.to_name) if isinstance(call, Rename | RenameExchange) else ""
-        updates.append(NameUpdate(call, NameChange(entries, _text(call, shown.path(here), shown.path(there)))))
+        shown_as = shown.path(here), shown.path(there)
+        change = NameChange(entries, _text(call, *shown_as), _WHAT[type(call)], *shown_as)
+        updates.append(NameUpdate(call, change))
         if isinstance(call, Symlink):
             targets[call.inode] = call.target
         named = [(call.inode, there if there and call.to_folder else here)]  # type: ignore[attr-defined]
@@ -137,19 +154,11 @@ def _entries(call: NameEvent) -> tuple[tuple[Slot, int], ...]:
 
 
 def _text(call: NameEvent, here: str, there: str) -> str:
-    match call:
-        case Rename():
-            return f"the rename of {here or 'a file elsewhere'} to {there or 'elsewhere'}"
-        case RenameExchange():
-            return f"the exchange of {here} and {there}"
-        case Unlink() | RemoveFolder():
-            return f"the removal of {here}"
-        case Create():
-            return f"the creation of {here}"
-        case Link():
-            return f"the link {here}"
-        case MakeFolder():
-            return f"the directory {here}"
-        case Symlink():
-            return f"the symbolic link {here}"
-    return f"the name {here}"
+    what = _WHAT[type(call)]
+    if what == RENAME:
+        return f"the rename of {here or 'a file elsewhere'} to {there or 'elsewhere'}"
+    if what == EXCHANGE:
+        return f"the exchange of {here} and {there}"
+    if what == REMOVAL:
+        return f"the removal of {here}"
+    return f"the creation of {here}" if what == "file" else f"the {what} {here}"

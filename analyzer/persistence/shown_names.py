@@ -30,6 +30,8 @@ _PROCESS = "PID"
 _RANDOM = "XXXXXX"  # as in the templates of mkstemp
 _PRIVATE = (0o600, 0o400, 0o444, 0o700)  # permissions that makers of temporary files and directories give
 _WHOLE = 10  # characters that mktemp(1) and the mkstemp of BSD replace; others replace six
+_ANY = "…"
+_CLOCK = re.compile(r"\d+[.:]\d[\d.:]*|\d{4}-\d\d-\d\d")  # in what is printed: a time, a duration, a date
 _DIGITS = re.compile(r"(?<!\d)\d+(?!\d)")
 _PYTHON = re.compile(r"(?<![A-Za-z0-9])tmp[a-z0-9_]{8}(?![A-Za-z0-9_])")  # tempfile
 _PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9_])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.]*$)")  # tempfile, with a prefix
@@ -77,6 +79,10 @@ class ShownNames:
     def name(self, name: str) -> str:
         """One part of a path as reports show it."""
         return self._shown.get(name) or (name if name in self._first else self._without_process(name))
+
+    def text(self, text: str) -> str:
+        """What was printed, without numbers of processes, times, durations and addresses."""
+        return _CLOCK.sub(_ANY, _CHOSEN.sub(_RANDOM, self._without_process(text)))
 
     def _without_process(self, name: str) -> str:
         return _DIGITS.sub(lambda found: _PROCESS if found[0] in self._processes else found[0], name)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.names import REMOVED
-from crashcheck.analyzer.persistence.pieces import DATA, NAME
-from crashcheck.analyzer.persistence.shown_names import shown_paths
-from crashcheck.analyzer.trace.calls import injected_faults
+from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.findings.classify import Cause
 from crashcheck.checker.results import FindingKind as FindingKind
 from crashcheck.checker.results import Location, Outcome
@@ -100,25 +97,8 @@ def _both(subject: Subject, kept: int, lost: int) -> tuple[str, str, str]:
     return names[0] + lines[0], names[1] + lines[1], ""
 
 
-def message(subject: Subject, cause: Cause) -> str:
+def harm(subject: Subject, cause: Cause) -> str:
     """The bug in one sentence, with the lines of the updates that it names: the one to annotate is first."""
-    return _harmful(subject, cause) + _after_faults(subject, cause)
-
-
-def _after_faults(subject: Subject, cause: Cause) -> str:
-    """What had been made to fail by then: ", after fsync of a.db was made to fail with EIO"."""
-    event = int(subject.space.points[cause.state.point].event)
-    faults = [fault for fault in injected_faults(subject.trace) if fault.event < event]
-    if not faults:
-        return ""
-    show = shown_paths(subject.trace)
-    first = faults[0]
-    more = f" and {count(len(faults) - 1, 'other call')}" if len(faults) > 1 else ""
-    of = f" of {show(first.path)}" if first.path else ""
-    return f", after {first.call}{of}{more} was made to fail with {first.error}"
-
-
-def _harmful(subject: Subject, cause: Cause) -> str:
     if not (cause.complete or cause.prefix):
         return _not_minimised(subject, cause)
     if cause.kind is FindingKind.UNPERSISTED:
@@ -128,31 +108,8 @@ def _harmful(subject: Subject, cause: Cause) -> str:
         return f"{kept} can survive a crash without {lost}{line}"
     if cause.torn and cause.kept is not None:
         return _torn_store(subject, cause, cause.kept)
-    path = recreated_path(subject, cause)
-    if path:
-        return f"{path} can be missing or empty after a crash: it is removed before its new content is durable"
     moment, line = _moment(subject, cause)
     return f"{moment} {_harm(cause)}{line}"
-
-
-def recreated_path(subject: Subject, cause: Cause) -> str:
-    """The path that is removed just before the failing moments and given to another file in them; "" if none is."""
-    graph = subject.graph
-    if not cause.prefix or cause.kept is None or cause.lost is None:
-        return ""
-    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
-    if graph.kind[kept] != NAME:
-        return ""
-    changes, offsets = graph.names.changes, graph.offset
-    gone = {slot for slot, inode in changes[int(offsets[kept])].entries if inode == REMOVED}
-    if len(gone) != len(changes[int(offsets[kept])].entries):
-        return ""
-    later = np.flatnonzero((graph.kind == NAME) & (np.arange(len(graph)) > kept)).tolist()
-    given = ((piece, entry) for piece in later for entry in changes[int(offsets[piece])].entries if entry[0] in gone)
-    piece, (_, inode) = next(given, (-1, (None, REMOVED)))
-    if inode == REMOVED or (piece != lost and int(graph.file[lost]) != inode):
-        return ""
-    return graph.names.path(inode, int(graph.event[piece]))
 
 
 def _not_minimised(subject: Subject, cause: Cause) -> str:

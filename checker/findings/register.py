@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash
-from crashcheck.checker.findings import deduplicate, describe
+from crashcheck.checker.findings import deduplicate, describe, sentence
 from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
@@ -296,7 +296,7 @@ class Register:
             id=self.identities.stable(cause.kind, cause.lost, cause.kept, depth),
             kind=cause.kind if depth == 1 else FindingKind.RECOVERY_FAILURE,
             model=subject.model_needed(cause.state),
-            message=describe.message(subject, cause),
+            message=sentence.message(subject, cause),
             location=location,
             evidence=shown_by(cause.verdict, other, words, place, schedule.steps(), nodes, edges),
             replay=self.token(cause.state, outer),
@@ -367,7 +367,7 @@ class Register:
             ("other crashes, which no sync prevents, fail too", atomic),
             ("probably for the same reason, not proved", doubted),
         ):
-            also = list(dict.fromkeys(describe.message(self.subject, other.cause) for other in which))
+            also = list(dict.fromkeys(sentence.message(self.subject, other.cause) for other in which))
             if also:
                 more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
                 yield f"{words}: {', '.join(also[:_ALSO_SHOWN])}{more}"

@@ -6,7 +6,8 @@ from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.classify import Cause
-from crashcheck.checker.findings.describe import name_of, recreated_path
+from crashcheck.checker.findings.describe import name_of
+from crashcheck.checker.findings.file_losses import recreated_path
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
 

@@ -426,6 +426,11 @@ class _Histories:
         return {path: history for path, history in self._of.items() if len(history.events) > 1}
 
 
+def judged_by_snapshots(verdict: Verdict) -> bool:
+    """Whether this oracle, and no check, found that a state fails."""
+    return not verdict.signs.isdisjoint((ATOMICITY, DURABILITY))
+
+
 def _listed(paths: list[str]) -> str:
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
     return ", ".join(paths[:_SHOWN]) + more

@@ -88,7 +88,7 @@ def test_a_program_that_ignores_a_failed_sync_is_found(folder: Path, capsys: pyt
     capsys.readouterr()
     assert tried("--fault", "fsync=EIO,file=t", *command) == EXIT_FINDINGS
     printed = capsys.readouterr().err
-    assert "the rename of t to f can survive a crash without 8 bytes at offset 0x0 of t" in printed
+    assert "`f` can hold nothing but zeros after a crash: `t` is renamed to `f` before its data are synced" in printed
     assert ", after fsync of t was made to fail with EIO" in printed
     assert "stop where the sync of t fails" in printed
     assert "made to fail ([[faults]]): fsync of t with EIO; then the workload exited with status 0" in printed

@@ -25,9 +25,12 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert main(["try", "--states", "50", "--", "sh", "-c", command.replace(f"{folder}/", "")]) == EXIT_FINDINGS
     out, printed = capfd.readouterr()
     assert out == "ready\n"
-    assert "the rename of tmp to f can survive a crash without 11 bytes at offset 0x0 of tmp" in printed
+    assert "`f` can hold nothing but zeros after a crash: `tmp` is renamed to `f` before its data are synced" in printed
     assert "add fsync of tmp before the rename of tmp to f" in printed
-    assert "other syncs are missing, too: the rename of tmp to f can be lost after later output was printed" in printed
+    assert (
+        "other syncs are missing, too: the rename of `tmp` to `f` can be lost in a crash although `ready` was printed"
+        in printed
+    )
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
 
 
@@ -40,7 +43,7 @@ def test_standard_error_acknowledges_if_it_is_standard_output(
             main(["try", "--states", "50", "--", "sh", "-c", f"{redirect}; echo content >f; echo done >&2"]) == verdict
         )
         (tmp_path / "f").unlink()
-    assert "the size 8 of f can be lost after later output was printed" in capfd.readouterr().err
+    assert "what was written to `f` can be lost in a crash although `done` was printed" in capfd.readouterr().err
 
 
 def test_a_file_made_elsewhere_and_moved_in_needs_a_sync(
@@ -54,7 +57,7 @@ def test_a_file_made_elsewhere_and_moved_in_needs_a_sync(
         assert main(["try", "--states", "50", "--", "sh", "-c", command]) == verdict
         (folder / "cfg.json").unlink()
     assert (
-        "the rename of a file elsewhere to cfg.json can survive a crash without the size 2 of cfg.json"
+        "`cfg.json` can be empty after a crash: another file is renamed to `cfg.json` before its data are synced"
         in capsys.readouterr().err
     )
 
@@ -71,7 +74,7 @@ def test_a_temporary_file_elsewhere_that_a_command_removes_acknowledges_nothing(
         command = f"echo made > {own}; cp {own} f; rm {removed}"
         assert main(["try", "--states", "50", "--", "sh", "-c", command]) == verdict
         (folder / "f").unlink()
-    assert "the size 5 of f can be lost after later output was printed" in capsys.readouterr().err
+    assert "what was written to `f` can be lost in a crash although `/" in capsys.readouterr().err
 
 
 def test_a_large_folder_is_refused_until_it_is_named(

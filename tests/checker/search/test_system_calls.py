@@ -76,7 +76,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
             "ext4",
             (
                 FindingKind.ORDERING,
-                "the removal of f can survive a crash without the size 100 of f.gz",
+                "`f.gz` can be empty after a crash while `f` is gone: `f` is removed before `f.gz` is synced",
                 "add fsync of f.gz before the removal of f",
             ),
         ),
@@ -85,7 +85,8 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
             "posix",
             (
                 FindingKind.ORDERING,
-                "the removal of f can survive a crash without the creation of f.gz",
+                "`f.gz` can be missing after a crash while `f` is gone: "
+                "`f` is removed before the folder of `f.gz` is synced",
                 "add fsync of the directory . before the removal of f",
             ),
         ),
@@ -94,7 +95,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
             "ext4",
             (
                 FindingKind.ATOMICITY,
-                "a crash between the size 0 of f and the size 5120 of f leaves a state that the check rejects",
+                "`f` can be empty after a crash: it is emptied before it is written",
                 "no sync can help: write a new file, sync it, and rename it over the old one",
             ),
         ),
@@ -104,7 +105,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
                 "ext4",
                 (
                     FindingKind.ATOMICITY,
-                    "f can be missing or empty after a crash: it is removed before its new content is durable",
+                    "`f` can be missing after a crash: it is removed before it is written again",
                     "write the new content to another file, sync it, and rename it over f",
                 ),
             )
@@ -115,7 +116,8 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
             "ext4",
             (
                 FindingKind.ORDERING,
-                "the rename of tmp to f can survive a crash without 5120 bytes at offset 0x0 of tmp",
+                "`f` can hold zeros instead of some of its data after a crash: "
+                "`tmp` is renamed to `f` before its data are synced",
                 "add fsync of tmp before the rename of tmp to f",
             ),
         ),
@@ -124,7 +126,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
             "ext4",
             (
                 FindingKind.UNPERSISTED,
-                "the rename of tmp to f can be lost after later output was printed",
+                "the rename of `tmp` to `f` can be lost in a crash although `done` was written to a pipe",
                 "add fsync of the directory . before the acknowledgement",
             ),
         ),
@@ -146,8 +148,14 @@ def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> Non
 
     found = searched(tmp_path, program, "ext4")
     assert [(kind, message) for kind, message, _ in found] == [
-        (FindingKind.UNPERSISTED, "the size 5420 of f can be lost after later output was printed"),
-        (FindingKind.UNPERSISTED, "100 bytes at offset 0x1400 of f can be lost after later output was printed"),
+        (
+            FindingKind.UNPERSISTED,
+            "what was appended to `f` can be lost in a crash although `done` was written to a pipe",
+        ),
+        (
+            FindingKind.UNPERSISTED,
+            "what was written to `f` can be lost in a crash although `done` was written to a pipe",
+        ),
     ]
 
 
@@ -251,7 +259,7 @@ def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_syn
         event = subject.event_of(lost)
         register.add(Cause(FindingKind.ATOMICITY, subject.prefix(event), failed, lost, kept, prefix=True, moment=event))
     (bug,) = register.bugs()
-    assert "other crashes, which no sync prevents, fail too: a crash between 4 bytes" in bug.finding.note
+    assert "other crashes, which no sync prevents, fail too: a crash between what was written" in bug.finding.note
     assert "syncs are missing" not in bug.finding.note
 
 

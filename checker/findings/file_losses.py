@@ -1,0 +1,383 @@
+"""What a crash does to the files of a program, in words of somebody who writes files: which file, how, and where.
+
+Sentences about recorded system calls. Each names what the failing state holds, read from that state; where the two
+changes of a cause do not show the harm, it names them, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.names import EXCHANGE, REMOVAL, REMOVED, RENAME, NameChange
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
+from crashcheck.analyzer.persistence.shown_names import ShownNames
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.images.folder_content import FolderContent
+from crashcheck.checker.images.sparse_bytes import SparseBytes
+from crashcheck.checker.oracles.snapshot import judged_by_snapshots
+from crashcheck.checker.results import FindingKind, Location, Outcome
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import Kind, OutputKind
+from crashcheck.source import spoken
+
+_DEATHS = {Outcome.TIMEOUT: "makes the check hang", Outcome.SIGNAL: "kills the check"}
+_PIECE = 4096  # bytes that are compared at a time
+_LONGEST = 40  # characters of what was printed
+_SHOWN_AS = {
+    OutputKind.PIPE: "written to a pipe",
+    OutputKind.SOCKET: "sent",
+    OutputKind.NAME: "renamed or removed elsewhere",
+}
+MISSING, EMPTY, SHORT, ZEROS, SOME_ZEROS, PART = (
+    "be missing",
+    "be empty",
+    "be cut short",
+    "hold nothing but zeros",
+    "hold zeros instead of some of its data",
+    "lack some of its bytes",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One of the two changes of a cause: what was called, on which file, and where in the program."""
+
+    subject: Subject
+    piece: int
+
+    @cached_property
+    def row(self) -> int:
+        return self.subject.graph.whole(self.piece)[0]
+
+    @property
+    def kind(self) -> int:
+        return int(self.subject.graph.kind[self.row])
+
+    @property
+    def event(self) -> int:
+        return int(self.subject.graph.event[self.row])
+
+    @property
+    def file(self) -> int:
+        """The inode whose content or name changes."""
+        return int(self.subject.graph.file[self.row])
+
+    @property
+    def path(self) -> str:
+        return _quoted(self.subject.path_of(self.piece))
+
+    @property
+    def named(self) -> NameChange:
+        """Of a change of names: which."""
+        return self.subject.graph.names.changes[int(self.subject.graph.offset[self.row])]
+
+    @property
+    def removes(self) -> bool:
+        return self.kind == NAME and self.named.what == REMOVAL
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Of a change of a size: before and after."""
+        return int(self.subject.graph.old_size[self.row]), int(self.subject.graph.offset[self.row])
+
+    @property
+    def cuts(self) -> bool:
+        return self.kind == SIZE and self.sizes[1] < self.sizes[0]
+
+    @cached_property
+    def location(self) -> Location | None:
+        here = self.subject.provenance.of(self.event)
+        return here if here is not None and here.line else None
+
+    @property
+    def line(self) -> str:
+        """ "save.py:2"; "" where it is not known."""
+        here = self.location
+        return f"{spoken(here.file)}:{here.line}" if here is not None else ""
+
+    @property
+    def who(self) -> str:
+        """ "`save` (save.py:2)"; "" where no line is known."""
+        here, line = self.location, self.line
+        if here is None:
+            return ""
+        if here.called_from is not None:
+            line += f", called from {spoken(here.called_from.file)}:{here.called_from.line}"
+        return f"`{here.function}` ({line})" if here.function and not here.function.startswith("<") else line
+
+    @property
+    def at(self) -> str:
+        """ " (`save`, save.py:2)"; "" where no line is known."""
+        return f" ({self.who.replace('` (', '`, ').removesuffix(')')})" if self.who else ""
+
+    @property
+    def what(self) -> str:
+        """ "the rename of `a` to `b`", "what was appended to `f`"."""
+        here = self.location
+        if here is not None and here.name and int(self.subject.trace.events["kind"][self.event]) == Kind.STORE:
+            return f"`{here.name}`"
+        if self.kind == NAME:
+            return _of_name(self.named)
+        if self.cuts:
+            return f"the emptying of {self.path}" if not self.sizes[1] else f"the shortening of {self.path}"
+        grown = self.kind == SIZE and self.sizes[0] > 0
+        return f"what was {'appended' if grown else 'written'} to {self.path}"
+
+    @property
+    def acts(self) -> bool:
+        """Whether a function of the program is known to do it."""
+        return self.who.startswith("`")
+
+    def done(self, verb: str, thing: str, rest: str = "") -> str:
+        """ "`save` (save.py:2) empties it", or "it is emptied" where no line is known."""
+        active, passive = _VERBS[verb]
+        if self.acts:
+            return f"{self.who} {active} {thing}{rest}"
+        at = f" at {self.who}" if self.who else ""
+        return f"{thing} is {passive}{at}{rest}"
+
+
+_VERBS = {
+    "empty": ("empties", "emptied"),
+    "cut": ("cuts", "cut"),
+    "remove": ("removes", "removed"),
+    "rename": ("renames", "renamed"),
+    "write": ("writes", "written"),
+}
+
+
+class _State:
+    """What a failing state holds."""
+
+    def __init__(self, subject: Subject, cause: Cause) -> None:
+        assert isinstance(subject.content, FolderContent)
+        self._subject, self._content, self._state = subject, subject.content, cause.state
+        self.crash = int(subject.space.points.event[cause.state.point])
+        self.paths = subject.content.paths(cause.state)
+        self._names = subject.graph.names
+
+    def has(self, path: str) -> bool:
+        """Whether a name, as reports show it, is there."""
+        return any(self._names.shown_path(there) == path for there in self.paths)
+
+    def holds(self, path: str, inode: int) -> bool:
+        """Whether a name, as reports show it, is that of a file there."""
+        return any(own == inode and self._names.shown_path(there) == path for there, own in self.paths.items())
+
+    def name_of(self, inode: int) -> str:
+        """A name of a file there, in backticks; the one that it had when the crash came where it has none."""
+        there = next((path for path, own in self.paths.items() if own == inode), None)
+        return _quoted(self._names.path(inode, self.crash) if there is None else self._names.shown_path(there))
+
+    def bytes(self, inode: int) -> SparseBytes:
+        return self._content.bytes_of(self._state, inode)
+
+    def condition(self, inode: int) -> str:
+        """What is wrong with a file, compared with what the program had written by then; "" if nothing is."""
+        if not self._content.is_file(inode):
+            return "" if inode in self.paths.values() else MISSING
+        if inode not in self.paths.values():
+            return MISSING
+        held, wanted = self.bytes(inode), self._content.bytes_issued(self.crash, inode)
+        if not held.size and wanted.size:
+            return EMPTY
+        if held.size < wanted.size:
+            return SHORT
+        if not held.lacks(wanted):
+            return ""
+        if int(held.counts()[0]) == held.size:
+            return ZEROS
+        return SOME_ZEROS if _is_zeroed(held, wanted) else PART
+
+    def reads_zeros(self, inode: int, low: int, size: int) -> bool:
+        """Whether a file is long enough for a range, and holds zeros there."""
+        read = self.bytes(inode).read(low, low + size)
+        return len(read) == size and not read.strip(b"\0")
+
+
+def _is_zeroed(held: SparseBytes, wanted: SparseBytes) -> bool:
+    """Whether a file has zeros wherever it lacks something."""
+    for low, chunk in wanted.pieces(_PIECE):
+        there, mine = (np.frombuffer(data, np.uint8) for data in (chunk, held.read(low, low + len(chunk))))
+        if bool(((mine != there) & (there != 0) & (mine != 0)).any()):
+            return False
+    return True
+
+
+def harm(subject: Subject, cause: Cause) -> str:
+    """The sentence of a cause."""
+    kept = Change(subject, cause.kept) if cause.kept is not None else None
+    lost = Change(subject, cause.lost) if cause.lost is not None else None
+    if not (cause.complete or cause.prefix):
+        return _not_minimised(subject, cause)
+    if cause.kind is FindingKind.UNPERSISTED:
+        return _after_output(subject, cause, lost)
+    state = _State(subject, cause)
+    if kept is not None and lost is not None:
+        shape = _torn if cause.torn else _between if cause.prefix else _out_of_order
+        text = shape(cause, state, kept, lost)
+        return text if text.endswith(_fails(cause)) else text + _death(cause)
+    if kept is not None:
+        return f"a crash after {kept.what}{kept.at} {_fails(cause)}"
+    return f"a crash before {lost.what}{lost.at} {_fails(cause)}" if lost is not None else f"a crash {_fails(cause)}"
+
+
+def _between(cause: Cause, state: _State, kept: Change, lost: Change) -> str:
+    """Nothing is reordered: the crash comes after one change and before the next one."""
+    path = kept.path
+    if kept.cuts and not state.bytes(kept.file).size and state.condition(kept.file) != MISSING:
+        then = " before it writes it" if kept.acts else " before it is written"
+        then = then if lost.kind in (DATA, SIZE) and lost.file == kept.file else ""
+        return f"{path} can be empty after a crash: {kept.done('empty', 'it', then)}"
+    if kept.removes and not state.has(kept.named.path):
+        gone = _quoted(kept.named.path)
+        if recreated_path(kept.subject, cause):
+            then = " before it writes it again" if kept.acts else " before it is written again"
+            return f"{gone} can be missing after a crash: {kept.done('remove', 'it', then)}"
+        if lost.kind in (DATA, SIZE):
+            then = f" before {lost.path} is written{lost.at}"
+            return f"{gone} can be gone after a crash, and {lost.path} not complete: {kept.done('remove', gone, then)}"
+    if {kept.kind, lost.kind} <= {DATA, SIZE} and kept.file == lost.file:
+        if kept.subject.graph.names.is_new(kept.file, kept.event):
+            return f"{path} can be incomplete after a crash: {kept.done('write', 'it', ' in parts')}"
+        return f"{path} can be half written after a crash: {kept.done('write', 'it', ' in place, in parts')}"
+    return f"a crash between {_both(kept, lost)} {_fails(cause)}"
+
+
+def recreated_path(subject: Subject, cause: Cause) -> str:
+    """The path that is removed just before the failing moments and given to another file in them; "" if none is."""
+    graph = subject.graph
+    if not cause.prefix or cause.kept is None or cause.lost is None:
+        return ""
+    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    if graph.kind[kept] != NAME:
+        return ""
+    changes, offsets = graph.names.changes, graph.offset
+    gone = {slot for slot, inode in changes[int(offsets[kept])].entries if inode == REMOVED}
+    if len(gone) != len(changes[int(offsets[kept])].entries):
+        return ""
+    later = np.flatnonzero((graph.kind == NAME) & (np.arange(len(graph)) > kept)).tolist()
+    given = ((piece, entry) for piece in later for entry in changes[int(offsets[piece])].entries if entry[0] in gone)
+    piece, (_, inode) = next(given, (-1, (None, REMOVED)))
+    if inode == REMOVED or (piece != lost and int(graph.file[lost]) != inode):
+        return ""
+    return graph.names.path(inode, int(graph.event[piece]))
+
+
+def _out_of_order(cause: Cause, state: _State, kept: Change, lost: Change) -> str:
+    """A later change is there, an earlier one is not."""
+    condition = state.condition(lost.file)
+    if kept.removes and not state.has(kept.named.path) and condition:
+        gone, other = _quoted(kept.named.path), state.name_of(lost.file)
+        unsynced = f"the folder of {_quoted(lost.named.to or lost.named.path)}" if lost.kind == NAME else lost.path
+        then = f" before {unsynced}{_written(kept, lost)} is synced"
+        return f"{other} can {condition} after a crash while {gone} is gone: {kept.done('remove', gone, then)}"
+    renamed = kept.kind == NAME and kept.named.what == RENAME and state.holds(kept.named.to, kept.file)
+    if renamed and kept.file == lost.file and lost.kind != NAME and condition:
+        new, old = _quoted(kept.named.to), _quoted(kept.named.path) if kept.named.path else "another file"
+        then = f" to {new} before its data{_written(kept, lost)} are synced"
+        return f"{new} can {condition} after a crash: {kept.done('rename', old, then)}"
+    if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
+        return _size_alone(state, kept, lost)
+    return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which came before"
+
+
+def _written(kept: Change, lost: Change) -> str:
+    """ ", written at save.py:7,": where the lost data are from, if that is another line than the one to blame."""
+    return f", written at {lost.line}," if lost.kind != NAME and lost.line not in ("", kept.line) else ""
+
+
+def _size_alone(state: _State, kept: Change, lost: Change) -> str:
+    graph = lost.subject.graph
+    zeros = state.reads_zeros(lost.file, int(graph.offset[lost.row]), int(graph.size[lost.row]))
+    read = ", which read as zeros" if zeros else ""
+    return f"{kept.path} can have its new size after a crash without its new bytes{read}{kept.at}"
+
+
+def _torn(cause: Cause, state: _State, kept: Change, lost: Change) -> str:
+    """One call changes two things, of which one is there."""
+    if kept.kind == SIZE and lost.kind == DATA and not kept.cuts:
+        return _size_alone(state, kept, lost)
+    if kept.kind == DATA and lost.kind == DATA:
+        return f"part of one write to {kept.path} can survive a crash without the rest{kept.at}"
+    return f"{kept.what} can survive a crash without {lost.what} by the same call{kept.at}"
+
+
+def _after_output(subject: Subject, cause: Cause, lost: Change | None) -> str:
+    """What was lost although the program had reported it as done."""
+    reported = _reported(subject, cause, lost)
+    if lost is None:
+        return f"after {reported} a crash {_fails(cause)}, although everything is on disk"
+    if cause.prefix:
+        return f"{lost.what} can be lost in a crash: {reported} before it was done{lost.at}"
+    return f"{lost.what} can be lost in a crash although {reported}{lost.at}"
+
+
+def _reported(subject: Subject, cause: Cause, lost: Change | None) -> str:
+    """ "`saved` was printed": the last that the outside world saw before the crash."""
+    points = subject.space.points
+    event = int(points.event[cause.state.point])
+    seen = points.acknowledging[points.acknowledging < event]
+    if not len(seen):
+        return "its end was reported"
+    last = int(seen[-1])
+    row = subject.trace.events[last]
+    if int(row["kind"]) == Kind.MARK_END:
+        return f"operation {int(row['aux'])} had ended"
+    if int(row["kind"]) != Kind.OUTPUT:
+        return "the command had ended well"
+    how = _SHOWN_AS.get(OutputKind(int(row["aux"])), "printed")
+    return f"{_text(subject, subject.trace.data(last)) or 'something'} was {how}"
+
+
+def _text(subject: Subject, data: bytes) -> str:
+    """The last line of what was printed, in backticks, equal in all runs; "" if it is no text."""
+    shown = ShownNames.of(subject.trace).text(data.decode("utf-8", "replace"))
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    if not lines or not lines[-1].isprintable() or "\ufffd" in lines[-1] or "`" in lines[-1]:
+        return ""
+    return _quoted(lines[-1] if len(lines[-1]) <= _LONGEST else f"{lines[-1][: _LONGEST - 1]}…")
+
+
+def _not_minimised(subject: Subject, cause: Cause) -> str:
+    """What was run and failed, without a claim which of the lost changes is why."""
+    lost = subject.space.lost(cause.state)
+    first = Change(subject, subject.first_of(lost))
+    others = len(lost) - 1
+    more = f" and {others} other change{'s' * (others > 1)}" if others else ""
+    return f"a crash that loses {first.what}{first.at}{more} {_fails(cause)}"
+
+
+def _both(kept: Change, lost: Change) -> str:
+    if kept.at == lost.at:
+        return f"{kept.what} and {lost.what}{lost.at}"
+    return f"{kept.what}{kept.at} and {lost.what}{lost.at}"
+
+
+def _death(cause: Cause) -> str:
+    return f", which {_DEATHS[cause.verdict.outcome]}" if cause.verdict.outcome in _DEATHS else ""
+
+
+def _fails(cause: Cause) -> str:
+    """What a state does to the check, or to the files where there is none."""
+    if judged_by_snapshots(cause.verdict):
+        return "loses data"
+    return _DEATHS.get(cause.verdict.outcome, "leaves files that fail the check")
+
+
+def _of_name(change: NameChange) -> str:
+    path, to = _quoted(change.path) if change.path else "a file elsewhere", _quoted(change.to)
+    if change.what == RENAME:
+        return f"the rename of {path} to {to if change.to else 'another place'}"
+    if change.what == EXCHANGE:
+        return f"the exchange of {path} and {to}"
+    if change.what == REMOVAL:
+        return f"the removal of {path}"
+    return f"the new {change.what} {path}"
+
+
+def _quoted(path: str) -> str:
+    return f"`{path}`"

@@ -1,0 +1,220 @@
+"""First sentences of findings of system calls: plain words, and true of the state that failed."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checker.oracles.test_snapshot import (
+    NEW,
+    OLD,
+    done,
+    gzip,
+    replaced_without_the_directory,
+    sed_in_place,
+    sort_in_place,
+)
+from checker.oracles.test_snapshot_by_reference import FIRST, Sequence
+from crashcheck.checker.budget import Budget
+from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
+from crashcheck.checker.execution.worker_pool import WorkerPool
+from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.sentence import message
+from crashcheck.checker.oracles.image_judge import ImageJudge
+from crashcheck.checker.oracles.snapshot import SnapshotOracle
+from crashcheck.checker.results import FindingKind, Location, Outcome, Verdict
+from crashcheck.checker.search.crash_states import Search
+from crashcheck.checker.strategies import strategy
+from crashcheck.checker.subject import Subject
+from crashcheck.command import Command
+from crashcheck.runtime.trace_format import OutputKind
+from support.folders import Folder, Program, Recorded
+from support.paths import ROOT
+from support.tracing import CallsBuilder
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+# Terms that are ordinary words of people who write files.
+ORDINARY = {"sync", "run", "place", "operation", "lost", "block", "node", "action", "state", "journal"}
+
+
+def banned() -> re.Pattern[str]:
+    """The terms of the glossary, without what is in parentheses, and words for how a finding is made."""
+    rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY, re.MULTILINE)
+    terms = {term.strip(" `") for row in rows for term in re.sub(r"\(.*?\)", "", row).split(",")}
+    terms = {term for term in terms if term and not term.startswith("-")} - ORDINARY - {"term"}
+    assert {"update", "update behaviour", "snapshot", "acknowledgement", "flush", "fence"} <= terms
+    more = {"behaviours?", "durable", "pending", "persist", "persisted", "atomicity", "ordering", "check rejects"}
+    return re.compile(r"\b(?:" + "|".join([*map(re.escape, sorted(terms)), *sorted(more)]) + r")\b", re.IGNORECASE)
+
+
+class Lines:
+    """A place in the source for each event: the line is its number."""
+
+    def of(self, event: int) -> Location | None:
+        return Location("save.py", event, 0, "save", "", ())
+
+    def ordinal(self, event: int) -> int:
+        return 0
+
+
+def causes(tmp: Path, program: Program, first: Folder, model: str, lines: bool = False) -> Iterator[tuple[Cause, str]]:
+    """Each cause with its sentence, once some hundred states were checked."""
+    run = Recorded(tmp, program, first, model, states=False)
+    known = {"provenance": Lines()} if lines else {}
+    subject = Subject(run.trace, run.graph, run.space, run.content, **known)  # type: ignore[arg-type]
+    command = CheckCommand.find(Command.of_text("true"), tmp)
+    setup = CheckSetup(command=command, folder=tmp, first=tmp / "first", work=tmp)
+    with ImageJudge(WorkerPool(run.content, run.space.points, setup), SnapshotOracle(subject)) as executor:
+        search = Search(subject, executor, strategy("ranked"), Budget(None, 400))
+        search.run()
+        for draft in search.register.drafts:
+            text = message(subject, draft.cause)
+            check_is_true(text, run.folder(draft.cause.state))
+            yield draft.cause, text
+
+
+def check_is_true(text: str, folder: dict[str, bytes | None]) -> None:
+    """What a sentence states of files is so in the folder of the state that failed."""
+    for path, what in re.findall(
+        r"`([^`]+)` can (be missing|be empty|hold nothing but zeros|be gone) after a crash", text
+    ):
+        held = folder.get(path)
+        if what in ("be missing", "be gone"):
+            assert path not in folder, text
+        elif what == "be empty":
+            assert held == b"", text
+        else:
+            assert held, text
+            assert not held.strip(b"\0"), text
+    for path in re.findall(r"while `([^`]+)` is gone:", text):
+        assert path not in folder, text
+
+
+def cut_by_another(t: CallsBuilder) -> None:
+    t.write("log", 0, b"x" * 50)
+    t.fsync("log")
+    t.truncate("f", 0)
+    t.write("log", 50, b"y" * 50)
+
+
+def appended(t: CallsBuilder) -> None:
+    t.append("f", len(OLD), NEW)
+    t.fsync("f")
+
+
+def created(t: CallsBuilder) -> None:
+    t.open("f.new")
+    t.write("f.new", 0, NEW)
+    t.acknowledge(OutputKind.STDOUT, b"12:30:01 all saved\n")
+
+
+def removed_after_output(t: CallsBuilder) -> None:
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.fsync("tmp")
+    t.acknowledge(OutputKind.TERMINAL, b"saved\r\n")
+    t.move("tmp", "f")
+    done(t)
+
+
+def rewritten(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW[:4096])
+    t.write("f", 4096, NEW[4096:])
+    t.fsync("f")
+
+
+def short_rename(t: CallsBuilder) -> None:
+    t.open("tmp")
+    t.write("tmp", 0, b"short")
+    t.move("tmp", "f")
+
+
+def recreated(t: CallsBuilder) -> None:
+    t.remove("f")
+    t.open("f")
+    t.write("f", 0, NEW)
+    t.fsync("f")
+
+
+SHAPES = [
+    (sort_in_place, "ext4", "`f` can be empty after a crash: it is emptied before it is written"),
+    (
+        gzip,
+        "ext4",
+        "`f.gz` can be empty after a crash while `f` is gone: `f` is removed before `f.gz` is synced",
+    ),
+    (
+        gzip,
+        "posix",
+        "`f.gz` can be missing after a crash while `f` is gone: `f` is removed before the folder of `f.gz` is synced",
+    ),
+    (
+        sed_in_place,
+        "ext4",
+        "`f` can hold zeros instead of some of its data after a crash: "
+        "`tmp` is renamed to `f` before its data are synced",
+    ),
+    (
+        short_rename,
+        "ext4",
+        "`f` can hold nothing but zeros after a crash: `tmp` is renamed to `f` before its data are synced",
+    ),
+    (recreated, "ext4", "`f` can be missing after a crash: it is removed before it is written again"),
+    (
+        replaced_without_the_directory,
+        "ext4",
+        "the rename of `tmp` to `f` can be lost in a crash although `done` was written to a pipe",
+    ),
+    (created, "ext4", "what was written to `f.new` can be lost in a crash although `… all saved` was printed"),
+]
+
+
+@pytest.mark.parametrize(("program", "model", "sentence"), SHAPES, ids=lambda value: getattr(value, "__name__", None))
+def test_the_sentence_names_the_harm_and_what_was_done_too_early(
+    program: Program, model: str, sentence: str, tmp_path: Path
+) -> None:
+    assert sentence in [text for _, text in causes(tmp_path, program, {"f": OLD, "log": b""}, model)]
+
+
+@pytest.mark.parametrize("program", [shape[0] for shape in SHAPES[:4]], ids=lambda value: value.__name__)
+def test_a_known_line_makes_the_function_the_subject(program: Program, tmp_path: Path) -> None:
+    (text, *_) = [text for _, text in causes(tmp_path, program, {"f": OLD, "log": b""}, "ext4", lines=True)]
+    assert re.search(r"after a crash.*: `save` \(save\.py:\d+\) (empties|removes|renames) ", text)
+
+
+def test_no_sentence_uses_words_of_the_glossary_or_claims_what_the_failing_state_does_not_show(tmp_path: Path) -> None:
+    class Reporting(Sequence):
+        """Prints, too."""
+
+        def sync(self) -> None:
+            super().sync()
+            done(self.t)
+
+    jargon, seen = banned(), set()
+    for seed in range(40):
+        model = ("ext4", "posix", "ext4-strict")[seed % 3]
+        sequence = Reporting(random.Random(seed))
+        for _, text in causes(tmp_path / str(seed), sequence, FIRST, model, lines=bool(seed % 2)):
+            assert not jargon.search(re.sub(r"`[^`]*`", "", text)), text
+            seen.add(re.sub(r"`[^`]*`|\(.*?\)|\d+", "", text))
+    assert len(seen) > 12
+
+
+def test_a_check_of_the_users_own_is_named_where_files_alone_show_no_harm(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.write("a", 0, b"1")
+        t.write("b", 0, b"1")
+
+    run = Recorded(tmp_path, program, {"a": b"0", "b": b"0"}, "ext4", states=False)
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    first, second = range(2)
+    event = subject.event_of(second)
+    for outcome, harm in ((Outcome.FAIL, "leaves files that fail the check"), (Outcome.SIGNAL, "kills the check")):
+        verdict = Verdict(outcome, 1, None, "", False, 0.0)
+        cause = Cause(FindingKind.ATOMICITY, subject.prefix(event), verdict, second, first, prefix=True, moment=event)
+        between = "a crash between what was written to `a` and what was written to `b`"
+        assert message(subject, cause) == f"{between} {harm}"
