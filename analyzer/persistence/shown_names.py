@@ -34,7 +34,7 @@ _ANY = "…"
 _CLOCK = re.compile(r"\d+[.:]\d[\d.:]*|\d{4}-\d\d-\d\d")  # in what is printed: a time, a duration, a date
 _DIGITS = re.compile(r"(?<!\d)\d+(?!\d)")
 _PYTHON = re.compile(r"(?<![A-Za-z0-9])tmp[a-z0-9_]{8}(?![A-Za-z0-9_])")  # tempfile
-_PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9_])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.]*$)")  # tempfile, with a prefix
+_PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.]*$)")  # tempfile, with a prefix
 _CHOSEN = re.compile(  # wherever it is in a new name
     r"(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
     r"|(?<=0x)[0-9a-f]{8,}"  # an address

@@ -42,7 +42,7 @@ MISSING, EMPTY, SHORT, ZEROS, SOME_ZEROS, PART = (
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class FileChange:
     """One of the two changes of a cause: what was called, on which file, and where in the program."""
 
     subject: Subject
@@ -94,13 +94,13 @@ class Change:
 
     @property
     def line(self) -> str:
-        """ "save.py:2"; "" where it is not known."""
+        """ "save.c:2"; "" where it is not known."""
         here = self.location
         return f"{spoken(here.file)}:{here.line}" if here is not None else ""
 
     @property
     def who(self) -> str:
-        """ "`save` (save.py:2)"; "" where no line is known."""
+        """ "`save` (save.c:2)"; "" where no line is known."""
         here, line = self.location, self.line
         if here is None:
             return ""
@@ -110,7 +110,7 @@ class Change:
 
     @property
     def at(self) -> str:
-        """ " (`save`, save.py:2)"; "" where no line is known."""
+        """ " (`save`, save.c:2)"; "" where no line is known."""
         return f" ({self.who.replace('` (', '`, ').removesuffix(')')})" if self.who else ""
 
     @property
@@ -132,7 +132,7 @@ class Change:
         return self.who.startswith("`")
 
     def done(self, verb: str, thing: str, rest: str = "") -> str:
-        """ "`save` (save.py:2) empties it", or "it is emptied" where no line is known."""
+        """ "`save` (save.c:2) empties it", or "it is emptied" where no line is known."""
         active, passive = _VERBS[verb]
         if self.acts:
             return f"{self.who} {active} {thing}{rest}"
@@ -209,8 +209,8 @@ def _is_zeroed(held: SparseBytes, wanted: SparseBytes) -> bool:
 
 def harm(subject: Subject, cause: Cause) -> str:
     """The sentence of a cause."""
-    kept = Change(subject, cause.kept) if cause.kept is not None else None
-    lost = Change(subject, cause.lost) if cause.lost is not None else None
+    kept = FileChange(subject, cause.kept) if cause.kept is not None else None
+    lost = FileChange(subject, cause.lost) if cause.lost is not None else None
     if not (cause.complete or cause.prefix):
         return _not_minimised(subject, cause)
     if cause.kind is FindingKind.UNPERSISTED:
@@ -225,8 +225,8 @@ def harm(subject: Subject, cause: Cause) -> str:
     return f"a crash before {lost.what}{lost.at} {_fails(cause)}" if lost is not None else f"a crash {_fails(cause)}"
 
 
-def _between(cause: Cause, state: _State, kept: Change, lost: Change) -> str:
-    """Nothing is reordered: the crash comes after one change and before the next one."""
+def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:
+    """Nothing is reordered: the crash is after one change, before the next one."""
     path = kept.path
     if kept.cuts and not state.bytes(kept.file).size and state.condition(kept.file) != MISSING:
         then = " before it writes it" if kept.acts else " before it is written"
@@ -267,7 +267,7 @@ def recreated_path(subject: Subject, cause: Cause) -> str:
     return graph.names.path(inode, int(graph.event[piece]))
 
 
-def _out_of_order(cause: Cause, state: _State, kept: Change, lost: Change) -> str:
+def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:
     """A later change is there, an earlier one is not."""
     condition = state.condition(lost.file)
     if kept.removes and not state.has(kept.named.path) and condition:
@@ -282,31 +282,35 @@ def _out_of_order(cause: Cause, state: _State, kept: Change, lost: Change) -> st
         return f"{new} can {condition} after a crash: {kept.done('rename', old, then)}"
     if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
         return _size_alone(state, kept, lost)
-    return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which came before"
+    return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which was done first"
 
 
-def _written(kept: Change, lost: Change) -> str:
-    """ ", written at save.py:7,": where the lost data are from, if that is another line than the one to blame."""
+def _written(kept: FileChange, lost: FileChange) -> str:
+    """ ", written at save.c:7,": where the lost data are from, if that is another line than the one to blame."""
     return f", written at {lost.line}," if lost.kind != NAME and lost.line not in ("", kept.line) else ""
 
 
-def _size_alone(state: _State, kept: Change, lost: Change) -> str:
+def _size_alone(state: _State, kept: FileChange, lost: FileChange) -> str:
     graph = lost.subject.graph
     zeros = state.reads_zeros(lost.file, int(graph.offset[lost.row]), int(graph.size[lost.row]))
     read = ", which read as zeros" if zeros else ""
     return f"{kept.path} can have its new size after a crash without its new bytes{read}{kept.at}"
 
 
-def _torn(cause: Cause, state: _State, kept: Change, lost: Change) -> str:
+def _torn(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:
     """One call changes two things, of which one is there."""
     if kept.kind == SIZE and lost.kind == DATA and not kept.cuts:
         return _size_alone(state, kept, lost)
+    grows = lost.kind == SIZE and lost.sizes[1] > lost.sizes[0] > 0
+    if kept.kind == DATA and grows and state.condition(lost.file) == SHORT:
+        what = kept.done("write", "it", " in place, beyond its end")
+        return f"{kept.path} can be cut short after a crash, with only the first of its new bytes: {what}"
     if kept.kind == DATA and lost.kind == DATA:
         return f"part of one write to {kept.path} can survive a crash without the rest{kept.at}"
     return f"{kept.what} can survive a crash without {lost.what} by the same call{kept.at}"
 
 
-def _after_output(subject: Subject, cause: Cause, lost: Change | None) -> str:
+def _after_output(subject: Subject, cause: Cause, lost: FileChange | None) -> str:
     """What was lost although the program had reported it as done."""
     reported = _reported(subject, cause, lost)
     if lost is None:
@@ -316,7 +320,7 @@ def _after_output(subject: Subject, cause: Cause, lost: Change | None) -> str:
     return f"{lost.what} can be lost in a crash although {reported}{lost.at}"
 
 
-def _reported(subject: Subject, cause: Cause, lost: Change | None) -> str:
+def _reported(subject: Subject, cause: Cause, lost: FileChange | None) -> str:
     """ "`saved` was printed": the last that the outside world saw before the crash."""
     points = subject.space.points
     event = int(points.event[cause.state.point])
@@ -345,13 +349,13 @@ def _text(subject: Subject, data: bytes) -> str:
 def _not_minimised(subject: Subject, cause: Cause) -> str:
     """What was run and failed, without a claim which of the lost changes is why."""
     lost = subject.space.lost(cause.state)
-    first = Change(subject, subject.first_of(lost))
+    first = FileChange(subject, subject.first_of(lost))
     others = len(lost) - 1
     more = f" and {others} other change{'s' * (others > 1)}" if others else ""
     return f"a crash that loses {first.what}{first.at}{more} {_fails(cause)}"
 
 
-def _both(kept: Change, lost: Change) -> str:
+def _both(kept: FileChange, lost: FileChange) -> str:
     if kept.at == lost.at:
         return f"{kept.what} and {lost.what}{lost.at}"
     return f"{kept.what}{kept.at} and {lost.what}{lost.at}"

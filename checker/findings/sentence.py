@@ -11,8 +11,8 @@ from crashcheck.checker.subject import Subject
 
 def message(subject: Subject, cause: Cause) -> str:
     """The bug in one sentence: of recorded system calls by what it does to files, else by the stores of the program."""
-    words = file_losses if subject.graph.family.names else describe
-    return words.harm(subject, cause) + _after_faults(subject, cause)
+    harm = file_losses.harm if subject.graph.family.names else describe.harm
+    return harm(subject, cause) + _after_faults(subject, cause)
 
 
 def _after_faults(subject: Subject, cause: Cause) -> str:

@@ -284,28 +284,24 @@ static bool is_shown(struct tracee *thread)
     return true;
 }
 
-/* Puts the Python functions that a thread is in behind the native frames that the interpreter called; the new depth. */
-static uint32_t with_python(struct tracee *thread, struct code *code, const uint32_t *modules_of, uint32_t *frames, uint32_t depth)
+/* Puts the Python functions that a thread is in behind some native frames; the new depth. */
+static uint32_t with_python(struct tracee *thread, const struct python_frame *inner, size_t many, uint32_t *frames, uint32_t depth)
 {
-    static struct python_frame inner[PYTHON_DEEPEST];
-    size_t many = python_frames(thread, code->python, inner, DEEPEST - 1);
-    uint32_t native = 1;
-    while (many && native < depth && modules_of[native] != code->python_module)
-        native++;
-    for (size_t i = 0; i < many && native < DEEPEST; i++) {
+    for (size_t i = 0; i < many && depth < DEEPEST; i++) {
         struct pair *pair = found(&sites, IN_CODE | inner[i].code, inner[i].offset);
         if (!pair->id) {
             struct cc_event event = {.kind = CC_SITE_DEF, .flags = CC_SITE_IN_CODE, .aux = inner[i].code, .offset = inner[i].offset};
             event.site = pair->id = trace_number(&trace_header()->next_site);
             trace_event(thread, event);
         }
-        frames[native++] = pair->id;
+        frames[depth++] = pair->id;
     }
-    return many ? native : depth;
+    return depth;
 }
 
 void stack_locate(struct tracee *thread)
 {
+    static struct python_frame inner[PYTHON_DEEPEST];
     if (thread->located)
         return;
     thread->located = is_shown(thread);
@@ -313,19 +309,20 @@ void stack_locate(struct tracee *thread)
         return;
     struct code *code = code_of(thread);
     uint64_t registers[KEPT_REGISTERS];
-    uint32_t frames[DEEPEST], modules_of[DEEPEST], depth = 0;
+    uint32_t frames[DEEPEST], depth = 0;
+    size_t many = code->python ? python_frames(thread, code->python, inner, PYTHON_DEEPEST) : 0;
     memcpy(registers, thread->registers, sizeof registers);
     window.start = window.words = 0;
     for (bool exact = false, more = true; more && depth < DEEPEST;) {
         const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
-        modules_of[depth] = here->module;
+        if (many && depth && here->module == code->python_module)
+            break; /* what the interpreter is called by, its own frames show */
         frames[depth++] = here->site;
         exact = here->described && here->rule.is_signal;
         more = here->described ? leave_described(thread, &here->rule, registers)
                                : leave_by_pointer(thread, code, depth == 1, registers);
     }
-    if (code->python)
-        depth = with_python(thread, code, modules_of, frames, depth);
+    depth = with_python(thread, inner, many, frames, depth);
     uint32_t stack = 0;
     while (depth > 1) {
         uint32_t site = frames[--depth];

@@ -34,6 +34,21 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
 
 
+def test_a_program_in_python_is_shown_its_own_function_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    save = "def save(path, value):\n    with open(path, 'w') as file:\n        json.dump(value, file)\n"
+    script = f"import json\n\n{save}\nsave('cfg.json', {{'a': 1}})\nprint('saved')\n"
+    (tmp_path / "save.py").write_text(script)
+    (tmp_path / "cfg.json").write_text('{"old": 1}')
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", "--states", "50", "--", sys.executable, "-I", "save.py"]) == EXIT_FINDINGS
+    printed = capfd.readouterr().err
+    assert "`cfg.json` can be empty after a crash: `save` (save.py:4) empties it before it writes it\n" in printed
+    assert "> 4 │ with open(path, 'w') as file:" in printed
+    assert "in save  ← <module> at save.py:7" in printed
+
+
 def test_standard_error_acknowledges_if_it_is_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,7 @@ SHOWN bool attached_enter(pid_t tid, const struct user_regs_struct *now)
     memcpy(call->argument, (uint64_t[]){now->rdi, now->rsi, now->rdx, now->r10, now->r8, now->r9}, sizeof call->argument);
     memcpy(thread->registers, (uint64_t[]){now->rbx, now->rbp, now->rsp, now->r12, now->r13, now->r14, now->r15, now->rip},
            sizeof thread->registers);
+    thread->thread_pointer = now->fs_base;
     thread->kind = FILTER_OURS;
     thread->handler = handler_of(call->number);
     thread->located = thread->answered = thread->changed = false;

@@ -113,7 +113,7 @@ def test_an_exclusive_name_is_random_if_the_file_loses_it_whatever_its_permissio
 def test_a_word_of_tempfile_is_random_after_a_prefix_too(tmp_path: Path) -> None:
     """As Mercurial names what it renames; of 8 letters, digits and underscores some have letters alone."""
     t = builder(tmp_path)
-    for name in (".dirstate-6zyedxmv~", ".dirstate-abcdefgh~", "d/q_3x_z8w.part"):
+    for name in (".dirstate-6zyedxmv~", ".dirstate-abcdefgh~", "d/q_3x_z8w.part", ".tmp_9cecv_h1"):
         t.temporary(name)
         t.move(name, "moved")
     t.temporary("secrets-document")
@@ -125,6 +125,8 @@ def test_a_word_of_tempfile_is_random_after_a_prefix_too(tmp_path: Path) -> None
         "the rename of .dirstate-XXXXXX~ (2) to moved",
         "the creation of d/XXXXXX.part",
         "the rename of d/XXXXXX.part to moved",
+        "the creation of .tmp_XXXXXX",
+        "the rename of .tmp_XXXXXX to moved",
         "the creation of secrets-document",
     ]
 

@@ -28,7 +28,7 @@ def test_a_line_describes_what_an_event_did(tmp_path: Path) -> None:
     t.end(1)
     t.event(Kind.EXIT, aux=1)
     assert list(lines(t.trace())) == [
-        "# crashcheck trace, version 7: 15 events, 1 files",
+        "# crashcheck trace, version 8: 15 events, 1 files",
         "# file 1: a (4096 bytes at first)",
         " 1 T1 file 1 is a",
         " 2 T1 operation 1 begins",

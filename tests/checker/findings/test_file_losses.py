@@ -133,6 +133,10 @@ def short_rename(t: CallsBuilder) -> None:
     t.move("tmp", "f")
 
 
+def overwritten_and_longer(t: CallsBuilder) -> None:
+    t.write("f", 0, b"n" * (len(OLD) + 4096))
+
+
 def recreated(t: CallsBuilder) -> None:
     t.remove("f")
     t.open("f")
@@ -162,6 +166,12 @@ SHAPES = [
         short_rename,
         "ext4",
         "`f` can hold nothing but zeros after a crash: `tmp` is renamed to `f` before its data are synced",
+    ),
+    (
+        overwritten_and_longer,
+        "ext4",
+        "`f` can be cut short after a crash, with only the first of its new bytes: "
+        "it is written in place, beyond its end",
     ),
     (recreated, "ext4", "`f` can be missing after a crash: it is removed before it is written again"),
     (

@@ -12,7 +12,7 @@ from crashcheck.checker.findings.provenance import TraceProvenance
 from crashcheck.checker.fixes.source.c_source import Source, visible
 from crashcheck.checker.results import Frame, Location
 from crashcheck.checker.subject import NoProvenance
-from support.tracing import TraceBuilder
+from support.tracing import CallsBuilder, TraceBuilder
 
 SOURCE = """void put(struct entry *e) {
     e->valid = 1;
@@ -296,3 +296,33 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
     found = [places.of(len(t.records) - len(sites) + site) for site in range(len(sites))]
     assert [here.expression for here in found if here is not None] == [expression, "", ""]
     assert [here.name for here in found if here is not None] == [expression, "entry.valid", ""]
+
+
+PROGRAM, PACKAGE = "/home/u/app/save.py", "/home/u/.venv/lib/python3.11/site-packages/store/db.py"
+LIBRARY, FROZEN = "/usr/lib/python3.11/pathlib.py", "<frozen runpy>"
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        ((LIBRARY, PACKAGE, PROGRAM, FROZEN), PROGRAM),
+        ((LIBRARY, PACKAGE, LIBRARY, FROZEN), PACKAGE),
+        ((LIBRARY, FROZEN), LIBRARY),
+        ((FROZEN, LIBRARY), FROZEN),
+        ((LIBRARY, "<string>"), "<string>"),
+    ],
+)
+def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
+    files: tuple[str, ...], shown: str, tmp_path: Path
+) -> None:
+    t = CallsBuilder(tmp_path / "t.cct", {"f": b""})
+    sites = [t.python_site(file, f"function_{number}", number + 1) for number, file in enumerate(files)]
+    for site in reversed(sites):
+        t.stack = t.stack_def(t.stack, site)
+    t.site = t.call_site("/lib/libc.so.6", 64)
+    t.write("f", 0, b"new")
+    place = TraceProvenance(t.trace(), ProgramFacts({}, (), (), ()), tmp_path / "project").of(len(t.records) - 1)
+    assert place is not None
+    at = files.index(shown)
+    assert (place.file, place.function, place.line) == (shown, f"function_{at}", at + 1)
+    assert [frame.line for frame in place.stack] == [*range(at + 2, len(files) + 1)]

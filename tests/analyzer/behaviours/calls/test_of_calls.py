@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,17 +22,36 @@ from support.tracing import CallsBuilder
 
 SOURCE = RUNTIME_PROGRAMS / "tasks.c"
 SCRIPT = """
+use IO::Handle;
+chdir $ARGV[0];
+for my $i (0 .. 2) {
+    open my $file, ">", "t";
+    print $file $i;
+    $file->flush;
+    $file->sync;
+    close $file;
+    rename "t", "f";
+    mkdir "d$i";
+    link "f", "d$i/g";
+    unlink "d$i/g";
+}
+"""
+FUNCTIONS = """
 import os, sys
+
+def save(number):
+    with open("t", "w") as file:
+        file.write(str(number))
+    os.rename("t", "f")
+
+def mark(number):
+    os.mkdir("d%d" % number)
+    os.link("f", "d%d/g" % number)
+
 os.chdir(sys.argv[1])
 for i in range(3):
-    with open("t", "w") as file:
-        file.write(str(i))
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename("t", "f")
-    os.mkdir("d%d" % i)
-    os.link("f", "d%d/g" % i)
-    os.unlink("d%d/g" % i)
+    for task in (save, mark):
+        task(i)
 """
 
 
@@ -79,8 +99,9 @@ def test_two_recordings_have_the_same_groups(program: str, tmp_path: Path) -> No
 
 
 def test_a_script_is_grouped_by_calls_and_paths(tmp_path: Path) -> None:
-    behaviours = found(tmp_path / "run", sys.executable, "-c", SCRIPT, "{pool}")
-    program = Path(sys.executable).resolve().name
+    compilers.needs_tools("perl")
+    behaviours = found(tmp_path / "run", "perl", "-e", SCRIPT, "{pool}")
+    program = Path(shutil.which("perl") or "").resolve().name
     assert behaviours.note == (
         f"the call stacks of {program} do not show what it does: "
         "its updates were grouped by the sequence of calls and their paths"
@@ -88,6 +109,13 @@ def test_a_script_is_grouped_by_calls_and_paths(tmp_path: Path) -> None:
     texts = {site.variable for site in behaviours.sites.sites}
     assert {"creation of t", "write of t", "rename of t to f", "directory d#", "link d#/g", "removal of d#/g"} <= texts
     assert max(group.members for group in find_groups(behaviours)) == 3
+
+
+def test_a_program_in_python_is_grouped_by_its_functions(tmp_path: Path) -> None:
+    behaviours = found(tmp_path / "run", sys.executable, "-c", FUNCTIONS, "{pool}")
+    assert behaviours.note == ""
+    groups = [described(group)[:2] for group in find_groups(behaviours)]
+    assert sorted(groups) == [("(<module>)", 3), ("(mark)", 3), ("(save)", 3)]
 
 
 def test_updates_without_a_stack_are_grouped_by_calls_and_paths(tmp_path: Path) -> None:
