@@ -45,8 +45,8 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("lu", "$CC -O2 -g -pthread lu.c -lm -o program", 6, "96 $(({run} % 3 * 2))", "512 {threads}", True),
-    Subject("fft", "$CC -O2 -g -pthread fft.c -lm -o program", 6, "12 $(({run} % 3 * 2))", "20 {threads}", True),
+    Subject("lu", "$CC -O2 -g -pthread lu.c -lm -o program", 6, "96 $(({run} % 3 * 2 + ({run} % 3 == 0)))", "512 {threads}", True),
+    Subject("fft", "$CC -O2 -g -pthread fft.c -lm -o program", 6, "12 $(({run} % 3 * 2 + ({run} % 3 == 0)))", "18 {threads}", True),
     Subject(
         "pigz",
         "$CC -O2 -g -w -DNOZOPFLI -pthread pigz.c yarn.c try.c -lz -lm -o program",
@@ -57,7 +57,7 @@ SUBJECTS = (
     ),
     Subject(
         "pbzip2",
-        "$CXX -O2 -g -w -pthread pbzip2.cpp BZ2StreamScanner.cpp ErrorContext.cpp -lbz2 -o program",
+        "$CXX -std=gnu++98 -O2 -g -w -pthread pbzip2.cpp BZ2StreamScanner.cpp ErrorContext.cpp -lbz2 -o program",
         20,
         "-p$(({run} % 4 + 1)) -c text > /dev/null",
         "-p{threads} -c text > /dev/null",
@@ -108,17 +108,26 @@ def _compared(
 def _lay_out(subject: Subject, folder: Path) -> None:
     """The program's source, its input, and a configuration that trains it."""
     if subject.package:
-        real = programs.real_programs()
-        try:
-            shutil.copytree(real.source(subject.package), folder, symlinks=True, dirs_exist_ok=True)
-        except real.Unavailable as error:
-            raise CannotMeasure(str(error)) from error
+        shutil.copytree(_source_of(subject.package), folder, symlinks=True, dirs_exist_ok=True)
         _write_text(folder / "text")
     else:
         shutil.copy(WORKLOADS / f"{subject.name}.c", folder)
     configuration = {"build": subject.compile.replace("$CC", "crashcheck-cc").replace("$CXX", "crashcheck-c++")}
     configuration["workload"] = f"./program {subject.train}"
     _configure(folder, configuration)
+
+
+def _source_of(package: str) -> Path:
+    """The folder that $CRASHCHECK_REAL_<PACKAGE> names, else Debian's source."""
+    given = os.environ.get(f"CRASHCHECK_REAL_{package.upper()}")
+    if given:
+        return Path(given)
+    real = programs.real_programs()
+    try:
+        found: Path = real.source(package)
+    except real.Unavailable as error:
+        raise CannotMeasure(str(error)) from error
+    return found
 
 
 def _configure(folder: Path, commands: Mapping[str, str]) -> None:
