@@ -44,9 +44,10 @@ class Subject:
     package: str = ""  # of Debian's, whose source is in the folder
 
 
+_THREADS = "$(({run} % 3 * 2 + ({run} % 3 == 0)))"  # 1, 2 or 4
 SUBJECTS = (
-    Subject("lu", "$CC -O2 -g -pthread lu.c -lm -o program", 6, "96 $(({run} % 3 * 2 + ({run} % 3 == 0)))", "512 {threads}", True),
-    Subject("fft", "$CC -O2 -g -pthread fft.c -lm -o program", 6, "12 $(({run} % 3 * 2 + ({run} % 3 == 0)))", "18 {threads}", True),
+    Subject("lu", "$CC -O2 -g -pthread lu.c -lm -o program", 6, f"96 {_THREADS}", "512 {threads}", True),
+    Subject("fft", "$CC -O2 -g -pthread fft.c -lm -o program", 6, f"12 {_THREADS}", "18 {threads}", True),
     Subject(
         "pigz",
         "$CC -O2 -g -w -DNOZOPFLI -pthread pigz.c yarn.c try.c -lz -lm -o program",
