@@ -19,7 +19,7 @@ others that it syncs, none.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import compress
@@ -152,7 +152,7 @@ class SnapshotOracle:
                 histories.begin(path, -1, inode)
         named = np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8))
         synced = kinds == Kind.SYNC_END
-        empty = set(self._empty_again())
+        empty = self._empty_again()
         stops = np.union1d(np.flatnonzero(named | synced), np.array([*reused, *empty], dtype=np.int64))
         for event in stops.tolist():
             reading.at(event, len(kinds))
@@ -163,7 +163,7 @@ class SnapshotOracle:
                 versions.forgive(event, inode)
             changed = folder.after(event)
             if named[event] or event in empty:
-                versions.take(event + 1)
+                versions.take(event + 1, but=empty.get(event, frozenset()))
             for path in changed:
                 inode = folder.paths.get(path, REMOVED)
                 histories.end(path, event)
@@ -173,14 +173,18 @@ class SnapshotOracle:
         versions.take(len(kinds))
         return versions, histories.of_several(len(kinds), reading)
 
-    def _empty_again(self) -> Iterator[int]:
-        """The calls that cut all from a file that was there and empty at first, as a journal is."""
+    def _empty_again(self) -> dict[int, frozenset[int]]:
+        """The calls that cut all from a file that was empty at first or not there, as a journal is.
+
+        They are moments at which other files are versions, and the file itself if it was there.
+        """
         trace, changing = self._graph.trace, unique(self._graph.event)
-        rows = trace.events[changing]
+        rows, out = trace.events[changing], dict[int, frozenset[int]]()
         for event in changing[(rows["kind"] == Kind.TRUNCATE) & (rows["offset"] == 0)].tolist():
             inode = trace.inodes[int(trace.events["file"][event])]
-            if inode.existed and inode.first_size == 0:
-                yield event
+            if not inode.existed or inode.first_size == 0:
+                out[event] = frozenset() if inode.existed else frozenset({inode.id})
+        return out
 
     def stages(self, point: int) -> tuple[bytes, ...]:
         """None: nothing is run."""

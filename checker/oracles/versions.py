@@ -1,8 +1,9 @@
 """The versions that each file of a recorded run had, and which of them a crash state may still hold.
 
-A version is what a file held at the start, at a sync, at a change of a name, or at the end. A file in a crash state is
-whole if it holds at least as many of each byte value as in one of the versions that count: those that it had before
-the crash and, where it was changed since the last of them, the next one. Zeros are space, and do not count.
+A version is what a file held at the start, at a sync, at a change of a name, when a journal is emptied, or at the end.
+A file in a crash state is whole if it holds at least as many of each byte value as in one of the versions that count:
+those that it had before the crash and, where it was changed since the last of them, the next one. Zeros are space, and
+do not count.
 
 1. Versions before the last sync of the whole file count no more; one that was there and empty at first may be empty.
 2. Where the state has the removal of a name that held data at first, or a replacement of any, and the file with these
@@ -114,9 +115,9 @@ class Versions:
 
     # -- while the run is gone through
 
-    def take(self, event: int) -> None:
-        """What files hold before an event are versions."""
-        for inode in self._folder.changed & self._events.keys():
+    def take(self, event: int, but: frozenset[int] = frozenset()) -> None:
+        """What files hold before an event are versions, but for some."""
+        for inode in self._folder.changed & self._events.keys() - but:
             self._events[inode].append(event)
             counts, named = self._folder.counts_of(inode).copy(), bool(self._folder.names.get(inode))
             counts[0] = 0  # zeros are space, as at the end of a tar file or in a log that was made long before
@@ -125,7 +126,7 @@ class Versions:
                 rows.append((rows[-1][0], named))
             else:
                 rows.append((counts.astype(np.min_scalar_type(int(counts.max()))), named))
-        self._folder.changed.clear()
+        self._folder.changed &= but
 
     def forgive(self, event: int, inode: int) -> None:
         """A log is used again: it may be empty."""

@@ -97,9 +97,11 @@ class ReferenceSnapshot:
             made = not self.files[removal.lost].existed
             removal.scratch = removal.replaced and made and removal.change[1] not in lasting
 
-    def take(self, event: int) -> None:
+    def take(self, event: int, but: int = 0) -> None:
         named = set(self.names.paths().values())
         for inode, file in self.files.items():
+            if inode == but:
+                continue
             data = file.data if inode in named else b""
             file.versions.append(Version(event, data, inode in named))
 
@@ -132,8 +134,9 @@ class ReferenceSnapshot:
                 file.data = file.data[:offset].ljust(offset, b"\0") + data + file.data[offset + len(data) :]
             else:
                 file.data = file.data[:offset].ljust(offset, b"\0")
-            if kind == Kind.TRUNCATE and not offset and held and file.existed and not file.first:
-                self.take(event + 1)  # a journal that was empty at first is emptied again
+            if kind == Kind.TRUNCATE and not offset and held and not file.first:
+                # a journal that was empty at first, or not there, is emptied again
+                self.take(event + 1, but=0 if file.existed else inode)
 
     def used_again(self, inode: int) -> bool:
         """A log: written and synced, then what it protects written and synced, then written."""

@@ -15,7 +15,7 @@ from support.folders import Folder, Recorded
 from support.tracing import CallsBuilder
 
 A, B, C, SERVICES = b"setting=1\n", b"setting=2\n", b"other=3\n", bytes(range(256)) * 4
-PAGES, NEW_PAGES = random.Random(1).randbytes(8192), random.Random(2).randbytes(8192)
+PAGES, NEW_PAGES, LAST_PAGES = (random.Random(seed).randbytes(8192) for seed in range(3))
 
 
 def copy(t: CallsBuilder, to: str, data: bytes, synced: bool = False) -> None:
@@ -75,6 +75,15 @@ def keep_a_journal(t: CallsBuilder) -> None:
     t.write("c", 0, NEW_PAGES[:4096])
     t.write("c", 4096, NEW_PAGES[4096:])
     t.remove("j")
+
+
+def empty_a_journal(t: CallsBuilder) -> None:
+    """As SQLite with journal_mode=truncate, too: two transactions."""
+    t.open("j")
+    for before, after in ((PAGES, NEW_PAGES), (NEW_PAGES, LAST_PAGES)):
+        t.write("j", 0, before)
+        t.write("c", 0, after)
+        t.truncate("j", 0)
 
 
 def log_the_change(t: CallsBuilder) -> None:
@@ -264,6 +273,9 @@ HALF = NEW_PAGES[:4096] + PAGES[4096:]
         (keep_a_journal, {"c": PAGES}, {"c": HALF, "j": PAGES}, False),
         (keep_a_journal, {"c": PAGES}, {"c": HALF}, True),
         (keep_a_journal, {"c": PAGES}, {"c": HALF, "j": bytes(4096) + PAGES[4096:]}, True),
+        (empty_a_journal, {"c": PAGES}, {"c": NEW_PAGES, "j": b""}, False),
+        (empty_a_journal, {"c": PAGES}, {"c": HALF, "j": PAGES}, False),
+        (empty_a_journal, {"c": PAGES}, {"c": HALF, "j": b""}, True),
         (log_the_change, {"c": PAGES, "log": PAGES}, {"c": HALF, "log": PAGES + A}, True),
     ],
 )
