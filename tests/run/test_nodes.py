@@ -150,6 +150,15 @@ def test_a_check_of_the_end_judges_files_and_output(project: Path) -> None:
     assert (code, report["findings"][0]["message"]) == (1, "the check of the end fails in the default order of actions")
 
 
+def test_equal_states_are_judged_once_where_partial_orders_are_searched(project: Path) -> None:
+    (project / "judge.sh").write_text('cd $1; echo $(grep . *.output) >> "$2"\n')
+    check = f'\n[check]\nafter = "sh judge.sh {{state}} {project}/judged"\n'
+    code, _, printed = run(project, NODES.format(arguments="yyn") + check, "--states", "5", "--jobs", "1")
+    judged = (project / "judged").read_text().splitlines()
+    assert (code, len(judged)) == (0, len(set(judged))), printed
+    assert len(judged) > 3
+
+
 def test_options_of_crash_states_are_refused(project: Path) -> None:
     code, _, printed = run(project, NODES.format(arguments="yyn"), "--base", "HEAD")
     assert (code, "--base does not work on nodes" in printed) == (2, True)

@@ -66,11 +66,13 @@ class CommandChecks(RunChecks):
         if self._check.after is None:
             return None
         with self._written(world):
-            verdict = self._judged(self._check.after)
-            if self._cuts:
-                self._keep(nodes_of(action))
-                if verdict is None:
-                    self._passed.add(tuple(each[-1] for each in self._versions))
+            if not self._cuts:
+                return self._judged(self._check.after)
+            self._keep(nodes_of(action))
+            states = tuple(each[-1] for each in self._versions)
+            verdict = None if states in self._passed else self._judged(self._check.after)
+            if verdict is None:
+                self._passed.add(states)
         return verdict
 
     def end(self, world: World) -> Verdict | None:
