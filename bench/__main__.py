@@ -1,6 +1,7 @@
 """`python -m bench [PART...]`: measures, prints a table, and writes build/bench/speed.json.
 
-`python -m bench guard` takes an hour, is no part of that, and writes build/bench/guard.json.
+`python -m bench guard` takes an hour, is no part of that, and writes build/bench/guard.json. `python -m bench nodes`
+alone writes build/bench/nodes.json.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ PARTS = (
     "memory",
     "ranking",
     "build",
+    "nodes",
 )
 APART = "guard"  # its measure has one parameter more
+ALONE = (APART, "nodes")  # have a file of their own
 OUTPUT = Path(__file__).resolve().parent.parent / "build" / "bench" / "speed.json"
 
 
@@ -44,10 +47,11 @@ def main() -> int:
     parser.add_argument(
         "--series", type=int, default=1000, help=f"of {APART}: runs of each racy program (default: 1000)"
     )
-    parser.add_argument("--output", type=Path, help=f"default: {OUTPUT}, of {APART} alone {APART}.json")
+    parser.add_argument("--output", type=Path, help=f"default: {OUTPUT}, of {' or '.join(ALONE)} alone PART.json")
     args = parser.parse_args()
     unknown = [part for part in args.parts if part not in (*PARTS, APART)]
-    output = args.output or OUTPUT.with_stem(APART if args.parts == [APART] else OUTPUT.stem)
+    alone = len(args.parts) == 1 and args.parts[0] in ALONE
+    output = args.output or OUTPUT.with_stem(args.parts[0] if alone else OUTPUT.stem)
     if unknown or args.repetitions < 1:
         parser.error(f"no part {unknown[0]!r}: {', '.join(PARTS)}" if unknown else "at least one repetition")
 
