@@ -111,12 +111,18 @@ def run_plain(words: list[str], cxx: bool) -> int:
 
 
 def take_guard(words: list[str]) -> list[str]:
-    """The words without `--guard FILE` and `--guard=FILE`, which set CRASHCHECK_THREADS to the file's path."""
+    """The words without `--guard FILE` and `--guard=FILE`, which set CRASHCHECK_THREADS to the file's path.
+
+    Ends the process if the file is missing.
+    """
     plain = []
     rest = iter(words)
     for word in rest:
         if word == "--guard" or word.startswith("--guard="):
-            os.environ["CRASHCHECK_THREADS"] = os.path.abspath(word[8:] or next(rest, ""))
+            file = word[8:] or next(rest, "")
+            if not file:
+                sys.exit("crashcheck-cc: error: --guard needs the file that `crashcheck learn` writes [bad-option]")
+            os.environ["CRASHCHECK_THREADS"] = os.path.abspath(file)
         else:
             plain.append(word)
     return plain

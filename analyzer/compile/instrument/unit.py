@@ -162,7 +162,7 @@ def keep_inline_definitions(text: str) -> str:
 
 
 def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
-    """The unit's IR with hooks, descriptor and facts. Raises CrashcheckError `ir-construct`.
+    """The unit's IR with hooks, descriptor and facts. Raises CrashcheckError `ir-construct`, and those of learned sets.
 
     No clang writes what this cannot read, but a damaged compile would. Whatever that leads to is the error's cause.
     """
@@ -170,6 +170,8 @@ def instrument_text(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         return _instrumented(text, options)
     except IRSyntaxError as error:
         raise _refused(str(error).strip()[:400] or "an empty line", options) from error
+    except CrashcheckError:  # of the learned sets
+        raise
     except Exception as error:
         raise _refused("the unit as a whole", options) from error
 

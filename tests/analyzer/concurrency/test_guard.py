@@ -133,6 +133,25 @@ def test_what_cannot_be_guarded_or_read_is_an_error_that_names_it(project: Proje
     assert "[bad-option]" in project.run("guard", "--runs", "2", status=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--guard", "none.json"], "none.json: no such file. [learned-missing]"),
+        (["--guard=program.c"], "program.c is damaged: "),
+        (["--guard", "."], "cannot be read: [Errno 21] Is a directory"),
+        (["--guard"], "--guard needs the file that `crashcheck learn` writes [bad-option]"),
+    ],
+)
+def test_a_compilation_without_usable_sets_is_an_error_that_names_them(
+    project: Project, words: list[str], error: str
+) -> None:
+    command = ["crashcheck-cc", "-c", "program.c", *words]
+    done = subprocess.run(command, cwd=project.folder, env=project.environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_damaged_log_is_an_error_that_names_it(project: Project) -> None:
     project.run("learn", "--runs", "1")
     project.run("guard")
