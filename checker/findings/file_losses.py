@@ -31,8 +31,9 @@ _SHOWN_AS = {
     OutputKind.SOCKET: "sent",
     OutputKind.NAME: "renamed or removed elsewhere",
 }
-MISSING, EMPTY, SHORT, ZEROS, SOME_ZEROS, PART = (
+MISSING, FORMER, EMPTY, SHORT, ZEROS, SOME_ZEROS, PART = (
     "be missing",
+    "be the former one",
     "be empty",
     "be cut short",
     "hold nothing but zeros",
@@ -167,21 +168,17 @@ class _State:
         """Whether a name, as reports show it, is that of a file there."""
         return any(own == inode and self._names.shown_path(there) == path for there, own in self.paths.items())
 
-    def name_of(self, inode: int) -> str:
-        """A name of a file there, in backticks; the one that it had when the crash came where it has none."""
-        there = next((path for path, own in self.paths.items() if own == inode), None)
-        return _quoted(self._names.path(inode, self.crash) if there is None else self._names.shown_path(there))
-
     def bytes(self, inode: int) -> SparseBytes:
         return self._content.bytes_of(self._state, inode)
 
-    def condition(self, inode: int) -> str:
-        """What is wrong with a file, compared with what the program had written by then; "" if nothing is."""
-        if not self._content.is_file(inode):
-            return "" if inode in self.paths.values() else MISSING
-        if inode not in self.paths.values():
-            return MISSING
-        held, wanted = self.bytes(inode), self._content.bytes_issued(self.crash, inode)
+    def condition(self, lost: FileChange) -> str:
+        """What is wrong with the file of a lost change, compared with what was written by then; "" if nothing is."""
+        name = lost.named.to or lost.named.path if lost.kind == NAME else self._names.path(lost.file, self.crash)
+        if lost.file not in self.paths.values() or (lost.kind == NAME and not self.holds(name, lost.file)):
+            return "" if lost.removes else FORMER if self.has(name) else MISSING
+        if not self._content.is_file(lost.file):
+            return ""
+        held, wanted = self.bytes(lost.file), self._content.bytes_issued(self.crash, lost.file)
         if not held.size and wanted.size:
             return EMPTY
         if held.size < wanted.size:
@@ -191,6 +188,13 @@ class _State:
         if int(held.counts()[0]) == held.size:
             return ZEROS
         return SOME_ZEROS if _is_zeroed(held, wanted) else PART
+
+    def name_of(self, lost: FileChange) -> str:
+        """What `condition` is about, in backticks."""
+        if lost.kind == NAME:
+            return _quoted(lost.named.to or lost.named.path)
+        there = next((path for path, own in self.paths.items() if own == lost.file), None)
+        return _quoted(self._names.path(lost.file, self.crash) if there is None else self._names.shown_path(there))
 
     def reads_zeros(self, inode: int, low: int, size: int) -> bool:
         """Whether a file is long enough for a range, and holds zeros there."""
@@ -228,7 +232,7 @@ def harm(subject: Subject, cause: Cause) -> str:
 def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:
     """Nothing is reordered: the crash is after one change, before the next one."""
     path = kept.path
-    if kept.cuts and not state.bytes(kept.file).size and state.condition(kept.file) != MISSING:
+    if kept.cuts and kept.file in state.paths.values() and not state.bytes(kept.file).size:
         then = " before it writes it" if kept.acts else " before it is written"
         then = then if lost.kind in (DATA, SIZE) and lost.file == kept.file else ""
         return f"{path} can be empty after a crash: {kept.done('empty', 'it', then)}"
@@ -269,9 +273,11 @@ def recreated_path(subject: Subject, cause: Cause) -> str:
 
 def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:
     """A later change is there, an earlier one is not."""
-    condition = state.condition(lost.file)
+    if kept.event == lost.event and kept.kind == lost.kind == NAME:
+        return _half_renamed(state, kept)
+    condition = state.condition(lost)
     if kept.removes and not state.has(kept.named.path) and condition:
-        gone, other = _quoted(kept.named.path), state.name_of(lost.file)
+        gone, other = _quoted(kept.named.path), state.name_of(lost)
         unsynced = f"the folder of {_quoted(lost.named.to or lost.named.path)}" if lost.kind == NAME else lost.path
         then = f" before {unsynced}{_written(kept, lost)} is synced"
         return f"{other} can {condition} after a crash while {gone} is gone: {kept.done('remove', gone, then)}"
@@ -283,6 +289,16 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
         return _size_alone(state, kept, lost)
     return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which was done first"
+
+
+def _half_renamed(state: _State, kept: FileChange) -> str:
+    """Of two names that one call changes one is as it was."""
+    old, new = kept.named.path, kept.named.to
+    there = {state.has(old), state.has(new)}
+    if len(there) > 1:
+        return f"a crash in {kept.what}{kept.at} can leave one of the two names as it was"
+    harm = "be there" if True in there else "be gone"
+    return f"{_quoted(old)} and {_quoted(new)} can both {harm} after a crash: {kept.what} is done in two parts{kept.at}"
 
 
 def _written(kept: FileChange, lost: FileChange) -> str:
@@ -301,11 +317,11 @@ def _torn(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> st
     """One call changes two things, of which one is there."""
     if kept.kind == SIZE and lost.kind == DATA and not kept.cuts:
         return _size_alone(state, kept, lost)
-    grows = lost.kind == SIZE and lost.sizes[1] > lost.sizes[0] > 0
-    if kept.kind == DATA and grows and state.condition(lost.file) == SHORT:
-        what = kept.done("write", "it", " in place, beyond its end")
-        return f"{kept.path} can be cut short after a crash, with only the first of its new bytes: {what}"
-    if kept.kind == DATA and lost.kind == DATA:
+    if kept.kind == lost.kind == NAME:
+        return _half_renamed(state, kept)
+    if kept.kind == DATA and lost.kind == SIZE and state.condition(lost) == SHORT:
+        return f"{kept.path} can be cut short after a crash: one write to it can end in the middle{kept.at}"
+    if {kept.kind, lost.kind} <= {DATA, SIZE} and kept.file == lost.file:
         return f"part of one write to {kept.path} can survive a crash without the rest{kept.at}"
     return f"{kept.what} can survive a crash without {lost.what} by the same call{kept.at}"
 
