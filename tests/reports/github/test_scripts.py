@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from crashcheck.reports.github.comment import Job, job_key
 from crashcheck.reports.github.sections import FAILS, NO_REPORT, SECTIONS_MAX, Section, read, render
 from support.github.fake_github import BOT, HEAD, REPOSITORY, FakeGitHub
 from support.paths import ROOT
@@ -83,7 +84,8 @@ def test_a_job_that_was_cancelled_or_could_not_install_says_so_in_the_comment(
 ) -> None:
     event = {"pull_request": {"number": 7, "head": {"sha": HEAD, "repo": {"full_name": REPOSITORY}}}}
     (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
-    mine = Section("k", "test (gcc, 2), crashcheck.toml, px86", (1, 1), "b" * 40, FAILS, "Fails: an older commit", "d")
+    key = job_key(Job("crashcheck.toml", "px86", "test (gcc, 2)"))
+    mine = Section(key, "test (gcc, 2), crashcheck.toml, px86", (1, 1), "b" * 40, FAILS, "Fails: an older commit", "d")
     other = replace(mine, key="o", job="lint, crashcheck.toml, px86")
     with FakeGitHub() as github:
         github.say(render((mine, other)), BOT)
@@ -108,7 +110,7 @@ def test_a_job_that_was_cancelled_or_could_not_install_says_so_in_the_comment(
     job = f" (test (gcc, 2), crashcheck.toml, px86); 1 other job has no report for {HEAD[:7]}" if installed else ""
     assert comment["body"].split("\n")[1] == f"### crashcheck: No report: {why}; {HEAD[:7]}{job}"
     rows = {one.key: (one.rank, one.commit, one.run) for one in read(comment["body"])}
-    assert rows == {"k": (NO_REPORT, HEAD, (2, 1)), "o": (FAILS, "b" * 40, (1, 1))}
+    assert rows == {key: (NO_REPORT, HEAD, (2, 1)), "o": (FAILS, "b" * 40, (1, 1))}
 
 
 @pytest.mark.parametrize(
