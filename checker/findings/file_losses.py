@@ -31,9 +31,9 @@ _SHOWN_AS = {
     OutputKind.SOCKET: "sent",
     OutputKind.NAME: "renamed or removed elsewhere",
 }
-MISSING, FORMER, EMPTY, SHORT, ZEROS, SOME_ZEROS, PART = (
+MISSING, REPLACED, EMPTY, SHORT, ZEROS, SOME_ZEROS, PART = (
     "be missing",
-    "be the former one",
+    "be the old one",
     "be empty",
     "be cut short",
     "hold nothing but zeros",
@@ -175,7 +175,7 @@ class _State:
         """What is wrong with the file of a lost change, compared with what was written by then; "" if nothing is."""
         name = lost.named.to or lost.named.path if lost.kind == NAME else self._names.path(lost.file, self.crash)
         if lost.file not in self.paths.values() or (lost.kind == NAME and not self.holds(name, lost.file)):
-            return "" if lost.removes else FORMER if self.has(name) else MISSING
+            return "" if lost.removes else REPLACED if self.has(name) else MISSING
         if not self._content.is_file(lost.file):
             return ""
         held, wanted = self.bytes(lost.file), self._content.bytes_issued(self.crash, lost.file)

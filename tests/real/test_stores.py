@@ -83,7 +83,7 @@ def test_programs_lose_what_they_are_known_to_lose(
 NEW_LMDB = "`data.mdb` can have its new size after a crash without its new bytes, which read as zeros"
 LOST_LMDB = f"the new file `data.mdb` {LOST}"
 LOST_NAME = f"the new directory `db` {LOST}"
-OLD_MANIFEST = "`db/CURRENT` can be the former one after a crash while `db/MANIFEST-000002` is gone"
+OLD_MANIFEST = "`db/CURRENT` can be the old one after a crash while `db/MANIFEST-000002` is gone"
 
 
 def put(

@@ -80,12 +80,12 @@ def causes(tmp: Path, program: Program, first: Folder, model: str, lines: bool =
 def check_is_true(text: str, folder: dict[str, bytes | None]) -> None:
     """What a sentence states of files is so in the folder of the state that failed."""
     for path, what in re.findall(
-        r"`([^`]+)` can (be missing|be empty|hold nothing but zeros|be gone|be the former one) after a crash", text
+        r"`([^`]+)` can (be missing|be empty|hold nothing but zeros|be gone|be the old one) after a crash", text
     ):
         held = folder.get(path)
         if what in ("be missing", "be gone"):
             assert path not in folder, text
-        elif what == "be the former one":
+        elif what == "be the old one":
             assert path in folder, text
         elif what == "be empty":
             assert held == b"", text
@@ -187,8 +187,7 @@ SHAPES = [
     (
         replaced_and_removed,
         "posix",
-        "`f` can be the former one after a crash while `log` is gone: "
-        "`log` is removed before the folder of `f` is synced",
+        "`f` can be the old one after a crash while `log` is gone: `log` is removed before the folder of `f` is synced",
     ),
     (recreated, "ext4", "`f` can be missing after a crash: it is removed before it is written again"),
     (
