@@ -81,9 +81,15 @@ def _fixed(found: Sequence[tuple[str, Earlier]]) -> str:
     before = ""
     for where, one in found[:FIXED_MAX]:
         what = f"the crash that failed in {where} {earlier.now(one)}: "
-        words.append(("" if what == before else what) + line(one.message, 200))
+        words.append(("" if what == before else what) + _cut(one.message))
         before = what
     return "; ".join([*words, *([f"and {len(found) - FIXED_MAX} more"] if len(found) > FIXED_MAX else [])])
+
+
+def _cut(message: str) -> str:
+    """A message that is not too long; without marks of code where one of a pair was cut off."""
+    short = line(message, 200)
+    return short.replace("`", "") if short.count("`") % 2 else short
 
 
 def _unseen(result: RunResult) -> str:

@@ -385,6 +385,15 @@ def test_a_change_that_fixes_a_bug_of_the_base_gets_a_comment_that_names_it(job:
     )
 
 
+def test_long_names_of_what_is_fixed_are_cut_and_do_not_run_into_one_another(job: Job, github: FakeGitHub) -> None:
+    name = "`" + "n" * 110 + "`"
+    fixed = Earlier("ORD-1", FindingKind.ORDERING, f"{name} can survive a crash without {name}", "fixed", 2)
+    job.publish(replace(a_run(0), again=(fixed, replace(fixed, id="ORD-2"))), "--comment")
+    (comment,) = github.comments
+    assert "`" not in first_line(comment)
+    assert first_line(comment).endswith(f"; {HEAD[:7]}, 412 of 412 states")
+
+
 def test_a_push_has_no_pull_request_to_comment_on(job: Job, github: FakeGitHub) -> None:
     job.event({"ref": "refs/heads/main"})
     printed = job.publish(a_run(1), "--comment", "--check-run", "always")
