@@ -67,7 +67,7 @@ class Decoded:
 def decode(path: Path) -> Decoded:
     raw = path.read_bytes()
     magic, version, header, chunk_bytes, event_bytes = struct.unpack_from("<8sIIII", raw, 0)
-    assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 7, 4096, 262144, 56)
+    assert (magic, version, header, chunk_bytes, event_bytes) == (b"CRSHTRC\n", 8, 4096, 262144, 56)
     status, main_pid = struct.unpack_from("<II", raw, 56)
     return Decoded(tuple(sorted(_events(raw), key=lambda event: event.seq)), status & ~SEALED, main_pid)
 
