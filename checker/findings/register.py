@@ -86,6 +86,10 @@ class Register:
     def _digest(self) -> bytes:
         return digest(self.subject.trace)
 
+    def causes(self) -> Iterator[Cause]:
+        """Those that are proved so far."""
+        return (draft.cause for draft in self.drafts if not draft.uncertain)
+
     def knows(self, cause: Cause) -> bool:
         """Whether a cause belongs to a finding already made."""
         draft = self._with_key(cause)

@@ -147,6 +147,7 @@ class Search:
             complete = not stop.cut_short
         finally:
             self._verdicts.meanwhile = nothing
+            self._verdicts.expect(())
             if self._exploration is not None:
                 self._exploration.close()
             self._source.end(complete=complete)

@@ -100,9 +100,7 @@ class Failures:
         self.failed: set[bytes] = set()  # fingerprints of the failing ones
         self._flaky_shown: list[str] = []  # tokens of the first _FLAKY_SHOWN, and how they failed
         self._verdicts = verdicts
-        self._classifier = Classifier(
-            subject, verdicts, lambda: (draft.cause for draft in self.register.drafts if not draft.uncertain)
-        )
+        self._classifier = Classifier(subject, verdicts, self.register.causes)
         self._known_causes = KnownCauses(subject, signatures)
         self._in_failing_stretch = np.zeros(len(subject.space.points), dtype=np.bool_)  # of each crash point
         self._new: deque[FailedOnce] = deque()  # wait, and show no known finding as far as is known
