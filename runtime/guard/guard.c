@@ -30,6 +30,7 @@ enum { UNKNOWN, GUARDED, LEARNING, IGNORED };
 
 static _Atomic uint32_t state; /* of the runtime */
 enum { UNSTARTED, STARTING, READY, FAILED };
+static __thread bool is_starting TLS_MODEL; /* this thread starts the runtime */
 static _Atomic uint32_t stalled;
 
 static void report(const char *text)
@@ -74,6 +75,8 @@ static const char *read_options(const char *text)
 
 static void forked(void)
 {
+    if (atomic_load(&state) == STARTING && !is_starting) /* by a thread that is not there */
+        atomic_store(&state, UNSTARTED);
     cc_rename_thread();
     atomic_store(&stalled, 0);
 }
@@ -86,8 +89,15 @@ __attribute__((constructor)) static void watch_forks(void)
 static bool start(bool training)
 {
     uint32_t now = UNSTARTED;
-    if (!atomic_compare_exchange_strong(&state, &now, STARTING))
-        return now == READY; /* while one thread starts it the others run unguarded */
+    if (!atomic_compare_exchange_strong(&state, &now, STARTING)) {
+        /* An access that ran unguarded meanwhile could be the bug. Only a handler in the midst of this cannot wait. */
+        while (now == STARTING && !is_starting) {
+            raw3(SYS_sched_yield, 0, 0, 0);
+            now = atomic_load(&state);
+        }
+        return now == READY;
+    }
+    is_starting = true;
     const char *path = read_options(secure_getenv("CRASHCHECK_GUARD"));
     option.learns = path != NULL;
     bool works = cc_shadow_open();
@@ -100,6 +110,7 @@ static bool start(bool training)
         option.learns = false;
     }
     atomic_store(&state, works ? READY : FAILED);
+    is_starting = false;
     return works;
 }
 
@@ -269,7 +280,7 @@ static uint32_t meet(struct cc_guard_unit *unit)
     if (atomic_load_explicit(&state, memory_order_acquire) != READY && !start(!unit->sites)) {
         if (atomic_load_explicit(&state, memory_order_relaxed) == FAILED)
             __atomic_store_n(&unit->met, IGNORED, __ATOMIC_RELAXED);
-        return IGNORED; /* if another thread is starting the runtime, at this moment */
+        return IGNORED; /* in a handler while the runtime starts, at this moment */
     }
     uint32_t met = unit->sites ? GUARDED : option.learns ? LEARNING : IGNORED;
     if (__atomic_exchange_n(&unit->met, met, __ATOMIC_RELEASE) != met)

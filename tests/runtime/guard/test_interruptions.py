@@ -61,3 +61,11 @@ def test_what_is_logged_as_unresolved_is_the_order_that_took_place(tmp_path: Pat
     rows = read_log(log_file).of(ObservationKind.VIOLATION)
     found = {(int(row["site"]), int(row["before"])): (int(row["resolved"]), int(row["unresolved"])) for row in rows}
     assert found == {(2, 1): (0, 0), (2, 3): (0, 1)}
+
+
+def test_no_thread_runs_unguarded_while_another_starts_the_runtime(program: Path, tmp_path: Path) -> None:
+    for time in range(20):
+        log_file = tmp_path / f"log-{time}"
+        subprocess.run([program, "together"], env={"CRASHCHECK_GUARD": f"log={log_file}"}, check=True, timeout=60)
+        rows = read_log(log_file).of(ObservationKind.REMOTE)
+        assert rows["count"].sum() == 4

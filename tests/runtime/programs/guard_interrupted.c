@@ -13,6 +13,7 @@
 static struct cc_guard_unit unit = {.key = 10, .version = CC_GUARD_VERSION};
 static long x, y;
 static sigjmp_buf left;
+enum { THREADS = 4 };
 static int jumps, forgets;
 static _Atomic int begun, handled;
 
@@ -83,6 +84,27 @@ static void interrupt_a_waiting_thread(void)
     access_to(&x, 5);
 }
 
+/* The first accesses of all threads at one time, to variables of their own. */
+static void *accesses_together(void *own)
+{
+    static _Atomic int waiting = THREADS;
+    waiting--;
+    while (waiting)
+        ;
+    access_to(own, 6);
+    return NULL;
+}
+
+static void begin_together(void)
+{
+    static long own[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, accesses_together, &own[i]);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
 static void *accesses(void *unused)
 {
     access_to(&x, 4);
@@ -106,6 +128,9 @@ int main(int count, char **words)
         access_to(&y, 2);
         forgets = 1;
         interrupted();
+    } else if (!strcmp(how, "together")) {
+        begin_together();
+        return 0;
     } else if (!strcmp(how, "wait")) {
         interrupt_a_waiting_thread();
         return 0;
