@@ -41,7 +41,7 @@ from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.oracles.copied_data import CopiedData, share
 from crashcheck.checker.oracles.open_files import OpenFiles
 from crashcheck.checker.oracles.recreated import Recreated
-from crashcheck.checker.oracles.versions import LostName, Span, Versions, begun_again
+from crashcheck.checker.oracles.versions import DataRemoval, Span, Versions, begun_again
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -263,7 +263,7 @@ class SnapshotOracle:
             self._short_issued = point, frozenset(short)
         return self._short_issued[1]
 
-    def _removals(self, state: CrashState, there: set[int]) -> list[LostName]:
+    def _removals(self, state: CrashState, there: set[int]) -> list[DataRemoval]:
         """The removals of data in a state; of scratch files only of those that held data of others."""
         found = self._versions.removals(self._content.names_of(state), there)
         removals = [removal for removal in found if not removal.scratch]
@@ -272,7 +272,7 @@ class SnapshotOracle:
                 removals.append(scratch)
         return removals
 
-    def _holds_removed(self, inode: int, removals: list[LostName]) -> bool:
+    def _holds_removed(self, inode: int, removals: list[DataRemoval]) -> bool:
         """Whether a file held data of what is removed, when it was."""
         for event, lost, _ in removals:
             known = self._shared.get((inode, event, lost))

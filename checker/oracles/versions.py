@@ -33,7 +33,7 @@ from crashcheck.analyzer.trace.calls import Link, Rename, Unlink, name_event
 from crashcheck.checker.images.issued_folder import Counts, IssuedFolder
 
 
-class LostName(NamedTuple):
+class DataRemoval(NamedTuple):
     """A name that held data is gone, or another file's."""
 
     event: int
@@ -83,7 +83,7 @@ class Versions:
         at = int(changes.searchsorted(sync.end))
         return at > 0 and int(changes[at - 1]) < sync.begin
 
-    def _find_removals(self) -> tuple[dict[int, list[LostName]], set[int]]:
+    def _find_removals(self) -> tuple[dict[int, list[DataRemoval]], set[int]]:
         """By piece the names that are removed or replaced; and the files that the run removes on purpose."""
         graph, inodes = self._graph, self._graph.trace.inodes
         held = dict(graph.names.first)
@@ -107,10 +107,10 @@ class Versions:
                     self._written[lost] = min(self._written.get(lost, event), event - 1)
                 if isinstance(call, Unlink):
                     dropped.add(lost)
-        removals: dict[int, list[LostName]] = {}  # a rename may lose two: what it replaces and what it moves
+        removals: dict[int, list[DataRemoval]] = {}  # a rename may lose two: what it replaces and what it moves
         for piece, event, lost, slot, replaced in found:
             lasts = inodes[lost].existed or slot in graph.names.first or slot in held
-            removals.setdefault(piece, []).append(LostName(event, lost, scratch=replaced and not lasts))
+            removals.setdefault(piece, []).append(DataRemoval(event, lost, scratch=replaced and not lasts))
         return removals, dropped - set(held.values())
 
     # -- while the run is gone through
@@ -155,7 +155,7 @@ class Versions:
                 return sync.end
         return last
 
-    def removals(self, pieces: Iterable[int], named: Collection[int]) -> list[LostName]:
+    def removals(self, pieces: Iterable[int], named: Collection[int]) -> list[DataRemoval]:
         """The removals and replacements of data among the changes of names of a state."""
         found = (removal for piece in pieces for removal in self._removals.get(piece, ()))
         return [some for some in found if some.lost not in named and self.held_data(some.lost, some.event)]
