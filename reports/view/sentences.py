@@ -128,11 +128,12 @@ def outcome(verdict: Verdict) -> str:
 
 
 def feasible(result: RunResult) -> str:
-    """The number of feasible states with what is known of its exactness: `412`, `about 10^77`."""
+    """The number of feasible states with what is known of its exactness: `412`, `about 10^77`, `at least 56`."""
     states = result.states
     if COUNTED in states.feasible_note:
         return "an unknown number of"
-    return human(states.feasible) if states.feasible_exact else f"about {human(states.feasible)}"
+    known = "" if states.feasible_exact else "at least " if of_nodes(result) else "about "
+    return known + human(states.feasible)
 
 
 def unit(result: RunResult) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crashcheck.checker.results import COUNTED, TO_SETTLE, StateCounts, StopReason
+from crashcheck.checker.results import COUNTED, NODE_RUN, TO_SETTLE, StateCounts, StopReason
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.run_view import build_view
@@ -145,6 +145,8 @@ def test_all_states_are_claimed_only_when_the_count_is_exact() -> None:
     assert sentences.headline(CLEAN) == "No findings; all 412 feasible crash states checked"
     bound = replace(ALL, feasible_exact=False, feasible_note="upper bound: equal bytes counted apart")
     assert sentences.headline(run(states=bound)) == "No findings; 412 of about 412 feasible crash states checked"
+    orders = replace(bound, unit=NODE_RUN)
+    assert sentences.headline(run(states=orders)) == f"No findings; 412 of at least 412 feasible {NODE_RUN}s checked"
     partly = replace(
         bound, feasible=3, executed=3, pruned=0, feasible_note=f"only those of the first 0 of 451 {COUNTED}"
     )
