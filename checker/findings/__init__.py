@@ -2,6 +2,6 @@
 
 A search hands failing states to the classifier and the causes to the register, which returns findings.
 
-Other rooms import `call_chains`, `classify`, `counterpart`, `describe`, `file_losses`, `identity`, `prefix_proof`,
-`provenance`, `register` and `undo_logs`.
+Other rooms import `call_chains`, `cause`, `classify`, `counterpart`, `describe`, `file_losses`, `identity`,
+`prefix_proof`, `provenance`, `register` and `undo_logs`.
 """

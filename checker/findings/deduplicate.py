@@ -16,7 +16,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.flushers import FlushSite, UsualFlushes
 from crashcheck.checker.findings.identity import AT, Identities, Origin, of_template
 from crashcheck.checker.results import FindingKind, Location, Outcome, SourceFunction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import DATA
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.results import FindingKind as FindingKind
 from crashcheck.checker.results import Location, Outcome
 from crashcheck.checker.states.points import CrashPoint

@@ -14,7 +14,7 @@ import numpy as np
 from crashcheck.analyzer.persistence.names import EXCHANGE, REMOVAL, REMOVED, RENAME, NameChange
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.shown_names import ShownNames
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.images.folder_content import FolderContent
 from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.oracles.snapshot import judged_by_snapshots

@@ -39,7 +39,7 @@ from crashcheck.runtime.record import DigestsAt, NthEvent
 from crashcheck.runtime.trace_format import Kind
 
 if TYPE_CHECKING:
-    from crashcheck.checker.findings.classify import Cause
+    from crashcheck.checker.findings.cause import Cause
     from crashcheck.checker.results import Verdict
     from crashcheck.checker.states.space import CrashState
 

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash
 from crashcheck.checker.findings import deduplicate, describe, sentence
-from crashcheck.checker.findings.classify import CUT_SHORT, GIVEN_UP, Cause
+from crashcheck.checker.findings.cause import CUT_SHORT, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, TRACE_ALL, PrefixProof
 from crashcheck.checker.findings.schedule import Schedule
+from crashcheck.checker.findings.stretches import GIVEN_UP
 from crashcheck.checker.findings.undo_logs import UndoLogs
 from crashcheck.checker.results import TO_SETTLE, Finding, FindingKind, Location
 from crashcheck.checker.states.space import CrashState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from crashcheck.checker.evidence import ScheduleStep
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES, name_of
 from crashcheck.checker.results import GraphEdge, GraphNode
 from crashcheck.checker.subject import UPDATES, Subject

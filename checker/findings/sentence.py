@@ -5,7 +5,7 @@ from __future__ import annotations
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
 from crashcheck.checker.findings import describe, file_losses
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.subject import Subject
 
 

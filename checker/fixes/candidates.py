@@ -11,7 +11,7 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.fixes.edited_trace import Edited, Insertion, lines_of
 from crashcheck.checker.fixes.objects import Objects, Stored
 from crashcheck.checker.fixes.updates import UpdatesByPlace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from crashcheck.checker.findings import describe
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.results import FindingKind, Fix
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import Kind as Event

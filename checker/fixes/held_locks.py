@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.checker.findings import describe
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.results import Fix, Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject

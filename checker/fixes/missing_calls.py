@@ -5,7 +5,7 @@ from __future__ import annotations
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.findings.file_losses import recreated_path
 from crashcheck.checker.results import Fix

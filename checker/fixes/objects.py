@@ -16,7 +16,7 @@ import numpy as np
 from crashcheck.analyzer.behaviours.types.program_types import enclosing_structs
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
 from crashcheck.analyzer.trace.reader import Facts
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.fixes.updates import UpdatesByPlace
 from crashcheck.checker.results import SourceFunction
 from crashcheck.checker.subject import Subject

@@ -20,7 +20,7 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.call_chains import CallChains
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.findings.undo_logs import UndoLogs
 from crashcheck.checker.fixes import early_promise, held_locks

@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from crashcheck.checker.budget import Left, OutOfTime
-from crashcheck.checker.findings.classify import Cause, Classifier
+from crashcheck.checker.findings.cause import Cause
+from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.prefix_proof import PrefixProof, SecondRuns
 from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register
 from crashcheck.checker.oracles.executor import Executor
@@ -313,7 +314,7 @@ class Failures:
         if known is not None:
             known.states += 1
             return known
-        return self._add(self._classifier.prefix_cause(moment), moment)
+        return self._add(self._classifier.stretches.cause(moment), moment)
 
     def _add(self, cause: Cause, moment: int | None = None) -> DraftFinding | None:
         if not self.register.knows(cause):
@@ -327,7 +328,7 @@ class Failures:
             last = cause.moment if moment is None else moment
             draft.stretches.update((cause.moment, last))
             if new and cause.prefix and cause.complete and cause.kept is not None:
-                until, end = self._classifier.end_of_stretch(cause.moment)
+                until, end = self._classifier.stretches.end(cause.moment)
                 draft.cause = replace(cause, until=until)
                 last = max(last, end)
             if cause.kept is not None:

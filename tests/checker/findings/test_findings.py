@@ -16,7 +16,8 @@ from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.findings.classify import CUT_SHORT, Classifier
+from crashcheck.checker.findings.cause import CUT_SHORT
+from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.findings.identity import Identities
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, ON_REAL_FILES

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from crashcheck.checker import policy
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.register import NEEDS_HALF_STORE, Register
 from crashcheck.checker.results import FindingKind, Outcome, Verdict
 from support.checked_worlds import (

@@ -17,7 +17,7 @@ import pytest
 from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.prefix_proof import (
     NO_SNAPSHOT,
     ON_OTHER_FILES,

@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings import classify
+from crashcheck.checker.findings import stretches
 from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.register import KILL_FAILS_TOO, Register
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
@@ -59,11 +59,11 @@ def test_the_ends_of_a_long_stretch_are_found_in_few_runs_where_each_hangs(
         verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
         verdicts.allow(1000)
         deciding = Classifier(recorded.subject, verdicts)
-        cause = deciding.prefix_cause(recorded.subject.event_of(100))
+        cause = deciding.stretches.cause(recorded.subject.event_of(100))
         assert (cause.kept, cause.lost, cause.complete) == (0, 1, True)
         assert verdicts.runs <= runs + 5
         assert cause.moment is not None
-        assert deciding.end_of_stretch(cause.moment)[0] == len(recorded.graph) - 1
+        assert deciding.stretches.end(cause.moment)[0] == len(recorded.graph) - 1
 
 
 @pytest.mark.parametrize(("walked", "given_up"), [(2, True), (4, False), (5, False)])
@@ -71,7 +71,7 @@ def test_a_stretch_whose_beginning_was_not_found_is_described_as_such(
     tmp_path: Path, clauses: Path, monkeypatch: pytest.MonkeyPatch, walked: int, given_up: bool
 ) -> None:
     """Four moments fail, from after the first store until the last: at the last of them a walk back begins."""
-    monkeypatch.setattr(classify, "_WALK_BACK", walked)
+    monkeypatch.setattr(stretches, "_WALK_BACK", walked)
 
     def script(t: TraceBuilder) -> None:
         for site, offset in ((1, 0), (3, 64), (3, 128), (3, 192), (2, 256)):
@@ -84,12 +84,12 @@ def test_a_stretch_whose_beginning_was_not_found_is_described_as_such(
     with world.executor() as executor:
         verdicts = VerdictCache(executor, world.content, Meter(Budget()))
         verdicts.allow(100)
-        cause = Classifier(world.subject, verdicts).prefix_cause(last)
+        cause = Classifier(world.subject, verdicts).stretches.cause(last)
     register = Register(world.subject)
     register.add(cause)
     (bug,) = register.bugs()
     assert cause.given_up is given_up
-    assert (classify.GIVEN_UP in bug.finding.note) is given_up
+    assert (stretches.GIVEN_UP in bug.finding.note) is given_up
     assert (bug.finding.location.line == VALUE.line) is not given_up
 
 
@@ -130,7 +130,7 @@ def test_a_section_begins_where_it_does_in_another_operation_that_old_contents_d
         value = next(
             p for p in range(len(recorded.graph)) if recorded.trace.events["site"][recorded.graph.event[p]] == 3
         )
-        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(value))
+        cause = Classifier(recorded.subject, verdicts).stretches.cause(recorded.subject.event_of(value))
     names = {
         piece: sites[int(recorded.trace.events["site"][recorded.subject.event_of(piece)])].variable
         for piece in (cause.kept, cause.lost)
@@ -159,7 +159,7 @@ def test_elsewhere_no_stretch_is_followed_further_than_its_beginning_would_help(
     with recorded.executor() as executor:
         verdicts = VerdictCache(executor, recorded.content, Meter(Budget()))
         verdicts.allow(400)
-        cause = Classifier(recorded.subject, verdicts).prefix_cause(recorded.subject.event_of(2))
+        cause = Classifier(recorded.subject, verdicts).stretches.cause(recorded.subject.event_of(2))
     assert (cause.kept, cause.lost, cause.complete) == (1, 2, True)
     assert 3 <= verdicts.runs < 20
 
@@ -220,9 +220,9 @@ def test_a_stretch_that_begins_as_a_known_one_does_is_found_in_a_few_runs(world:
         verdicts, again = (VerdictCache(executor, recorded.content, Meter(Budget())) for _ in range(2))
         verdicts.allow(1000)
         again.allow(1000)
-        known = Classifier(recorded.subject, verdicts).prefix_cause(first)
-        exact = Classifier(recorded.subject, verdicts).prefix_cause(last)
-        found = Classifier(recorded.subject, again, lambda: [known]).prefix_cause(last)
+        known = Classifier(recorded.subject, verdicts).stretches.cause(first)
+        exact = Classifier(recorded.subject, verdicts).stretches.cause(last)
+        found = Classifier(recorded.subject, again, lambda: [known]).stretches.cause(last)
     assert known.moment is not None
     assert exact.moment is not None
     assert known.moment < exact.moment

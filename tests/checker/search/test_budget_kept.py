@@ -13,7 +13,7 @@ from crashcheck.analyzer.invariants import Inferred
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, within
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.prefix_proof import NO_TIME, PrefixProof
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.other_files import run_on_files

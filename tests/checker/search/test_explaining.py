@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.budget import Budget, Meter, Progress
-from crashcheck.checker.findings.classify import Cause, Classifier
+from crashcheck.checker.findings.cause import Cause
+from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import FindingKind, StopReason, Verdict
 from crashcheck.checker.search import crash_states

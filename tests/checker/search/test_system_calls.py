@@ -22,7 +22,7 @@ from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.worker_pool import WorkerPool
-from crashcheck.checker.findings.classify import Cause
+from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.oracles.image_judge import ImageJudge
