@@ -15,7 +15,7 @@ static long x, y;
 static sigjmp_buf left;
 enum { THREADS = 4 };
 static int jumps, forgets;
-static _Atomic int begun, handled;
+static _Atomic int begun, handled, done;
 
 static void access_to(long *variable, uint32_t site)
 {
@@ -58,11 +58,14 @@ static void *ends_inside(void *unused)
     return unused;
 }
 
-/* Waits for x, which another thread has, and is interrupted meanwhile. */
+/* Waits for x, which another thread has, and is interrupted meanwhile. If that takes long, it takes x over, and is interrupted
+ * afterwards. */
 static void *waits(void *unused)
 {
     begun = 1;
     access_to(&x, 4);
+    while (!done)
+        sched_yield();
     return unused;
 }
 
@@ -80,6 +83,7 @@ static void interrupt_a_waiting_thread(void)
             sched_yield();
     }
     cc_guard_end();
+    done = 1;
     pthread_join(thread, NULL);
     access_to(&x, 5);
 }
