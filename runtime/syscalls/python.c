@@ -73,14 +73,7 @@ struct python {
     uint64_t runtime, code_type, text_type, bytes_type;
     struct known_code known[KNOWN];
 };
-struct defined {
-    uint64_t hash;
-    uint32_t code;
-};
-
-static struct defined *codes; /* by what they are */
-static size_t code_capacity;
-static uint32_t code_count;
+static struct table codes;    /* by a hash of what they are, and its size */
 static struct {               /* of the thread's memory: frames follow one another */
     uint64_t start;
     size_t size;
@@ -331,36 +324,16 @@ static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
     return hash;
 }
 
-static struct defined *slot_of(struct defined *slots, size_t capacity, uint64_t hash)
-{
-    size_t at = (size_t)hash & (capacity - 1);
-    while (slots[at].code && slots[at].hash != hash)
-        at = (at + 1) & (capacity - 1);
-    return &slots[at];
-}
-
 /* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
 static uint32_t defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
 {
-    if (2 * code_count >= code_capacity) {
-        size_t wider = code_capacity ? 2 * code_capacity : 1024;
-        struct defined *moved = calloc(wider, sizeof *moved);
-        if (!moved)
-            die("no memory");
-        for (size_t i = 0; i < code_capacity; i++)
-            if (codes[i].code)
-                *slot_of(moved, wider, codes[i].hash) = codes[i];
-        free(codes);
-        codes = moved;
-        code_capacity = wider;
-    }
     uint64_t hash = hash_of(hash_of(0xcbf29ce484222325u, &head, sizeof head), bytes, size);
-    struct defined *found = slot_of(codes, code_capacity, hash);
-    if (!found->code) {
-        *found = (struct defined){hash, ++code_count};
-        trace_bytes(thread, (struct cc_event){.kind = CC_CODE_DEF, .aux = found->code}, &head, sizeof head, bytes, size);
+    struct pair *found = pair_in(&codes, hash, size);
+    if (!found->id) {
+        found->id = (uint32_t)codes.used;
+        trace_bytes(thread, (struct cc_event){.kind = CC_CODE_DEF, .aux = found->id}, &head, sizeof head, bytes, size);
     }
-    return found->code;
+    return found->id;
 }
 
 static uint32_t read_code(struct tracee *thread, const struct python *python, const struct code_key *key)

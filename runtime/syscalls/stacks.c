@@ -36,53 +36,15 @@ struct code {
     uint32_t python_module;
     struct known known[KNOWN];
 };
-struct pair {       /* (module, offset) of a site; (parent, site) of a stack */
-    uint64_t first, second;
-    uint32_t id;
-};
-struct table {
-    struct pair *slots;
-    size_t capacity, used;
-};
 static struct {             /* the part of the thread's stack that was read last */
     uint64_t start;
     size_t words;
     uint64_t word[WINDOW];
 } window;
 
-static struct table sites, stacks;
+static struct table sites, stacks; /* by (module, offset); by (parent, site) */
 static char **modules;
 static uint32_t module_count;
-
-static struct pair *slot(struct table *table, uint64_t first, uint64_t second)
-{
-    size_t at = (size_t)((first * 0x9e3779b97f4a7c15u ^ second * 0xc2b2ae3d27d4eb4fu) >> 20) & (table->capacity - 1);
-    while (table->slots[at].id && (table->slots[at].first != first || table->slots[at].second != second))
-        at = (at + 1) & (table->capacity - 1);
-    return &table->slots[at];
-}
-
-static struct pair *found(struct table *table, uint64_t first, uint64_t second)
-{
-    if (2 * table->used >= table->capacity) {
-        struct table wider = {.capacity = table->capacity ? 2 * table->capacity : 1024, .used = table->used};
-        wider.slots = calloc(wider.capacity, sizeof *wider.slots);
-        if (!wider.slots)
-            die("no memory");
-        for (size_t i = 0; i < table->capacity; i++)
-            if (table->slots[i].id)
-                *slot(&wider, table->slots[i].first, table->slots[i].second) = table->slots[i];
-        free(table->slots);
-        *table = wider;
-    }
-    struct pair *pair = slot(table, first, second);
-    if (!pair->id) {
-        table->used++;
-        pair->first = first;
-        pair->second = second;
-    }
-    return pair;
-}
 
 static uint32_t module_of(struct tracee *thread, const char *path)
 {
@@ -187,7 +149,7 @@ static bool behind_call(struct tracee *thread, uint64_t address)
 static uint32_t site_of(struct tracee *thread, const struct range *range, uint64_t address, uint64_t function)
 {
     uint64_t offset = range ? range->offset + (address - range->start) : 0;
-    struct pair *pair = found(&sites, range ? range->module : NO_MODULE, offset);
+    struct pair *pair = pair_in(&sites, range ? range->module : NO_MODULE, offset);
     if (!pair->id) {
         struct cc_event event = {.kind = CC_SITE_DEF, .site = pair->id = trace_number(&trace_header()->next_site), .offset = offset};
         event.aux = range ? range->module : 0;
@@ -288,7 +250,7 @@ static bool is_shown(struct tracee *thread)
 static uint32_t with_python(struct tracee *thread, const struct python_frame *inner, size_t many, uint32_t *frames, uint32_t depth)
 {
     for (size_t i = 0; i < many && depth < DEEPEST; i++) {
-        struct pair *pair = found(&sites, IN_CODE | inner[i].code, inner[i].offset);
+        struct pair *pair = pair_in(&sites, IN_CODE | inner[i].code, inner[i].offset);
         if (!pair->id) {
             struct cc_event event = {.kind = CC_SITE_DEF, .flags = CC_SITE_IN_CODE, .aux = inner[i].code, .offset = inner[i].offset};
             event.site = pair->id = trace_number(&trace_header()->next_site);
@@ -326,7 +288,7 @@ void stack_locate(struct tracee *thread)
     uint32_t stack = 0;
     while (depth > 1) {
         uint32_t site = frames[--depth];
-        struct pair *pair = found(&stacks, stack, site);
+        struct pair *pair = pair_in(&stacks, stack, site);
         if (!pair->id) {
             pair->id = trace_number(&trace_header()->next_stack);
             trace_event(thread, (struct cc_event){.kind = CC_STACK_DEF, .stack = pair->id, .aux = stack, .site = site});

@@ -6,6 +6,7 @@
  *   inodes        ids of inodes, and the names of the watched folder
  *   outside       which files outside of it are written and not synced
  *   memory        of the program
+ *   table         numbers for pairs of numbers
  *   unwind        how to leave a stack frame
  *   python        the frames of Python functions
  *   stacks        where a call was made
@@ -174,6 +175,17 @@ struct frame_entries {      /* of a module: a table in the program's memory, or,
 };
 void unwind_prepare(struct tracee *thread, uint64_t base, struct frame_entries *entries); /* base: where the module's file begins */
 bool unwind_rule(struct tracee *thread, const struct frame_entries *entries, uint64_t address, struct frame_rule *rule);
+
+/* table.c */
+struct pair {               /* of numbers, and what it is called; id 0: not yet */
+    uint64_t first, second;
+    uint32_t id;
+};
+struct table {
+    struct pair *slots;
+    size_t capacity, used;
+};
+struct pair *pair_in(struct table *table, uint64_t first, uint64_t second); /* where it is new, it is added */
 
 /* python.c */
 #define PYTHON_DEEPEST 256u /* frames; of deeper stacks the outermost are missing */
