@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from crashcheck.checker.results import FindingKind, Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 
-DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
+_DIED = (Outcome.SIGNAL, Outcome.TIMEOUT)
 CUT_SHORT = "not minimised to the end: the budget was spent"
+
+
+def kind_of_part(verdict: Verdict) -> FindingKind:
+    """Of a state in which something persisted in part: by how the check ended."""
+    return FindingKind.RECOVERY_FAILURE if verdict.outcome in _DIED else FindingKind.ATOMICITY
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
-from crashcheck.checker.findings.cause import DIED, Cause
+from crashcheck.checker.findings.cause import Cause, kind_of_part
 from crashcheck.checker.findings.minimise import Pieces
 from crashcheck.checker.findings.stretches import FailingStretches, spread
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
@@ -144,8 +144,7 @@ class Classifier:
             if without is None:
                 return Cause(FindingKind.ORDERING, state, verdict, first, kept)
             first, former = without, first
-        kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in DIED else FindingKind.ATOMICITY
-        return Cause(kind, state, verdict, first, kept, torn=True, former=former)
+        return Cause(kind_of_part(verdict), state, verdict, first, kept, torn=True, former=former)
 
     def with_kill(self, cause: Cause) -> Cause:
         """The cause, with a moment of the same operation, from X on, at which the program fails so with nothing
@@ -188,9 +187,8 @@ class Classifier:
         subject, space = self._subject, self._subject.space
         if not space.lost(state):
             moment = int(space.points[state.point].event)
-            kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in DIED else FindingKind.ATOMICITY
             around = subject.update_from(moment), subject.update_before(moment)
-            return Cause(kind, state, verdict, *around, prefix=True, moment=moment, complete=False)
+            return Cause(kind_of_part(verdict), state, verdict, *around, prefix=True, moment=moment, complete=False)
         first = subject.first_of(space.lost(state))
         later = subject.issued_from(subject.event_of(first), space.persisted(state))
         kept = subject.last_of(later) if later else None

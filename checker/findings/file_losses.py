@@ -143,7 +143,6 @@ class FileChange:
 
 _VERBS = {
     "empty": ("empties", "emptied"),
-    "cut": ("cuts", "cut"),
     "remove": ("removes", "removed"),
     "rename": ("renames", "renamed"),
     "write": ("writes", "written"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +19,7 @@ from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
-from crashcheck.checker.findings.cause import DIED, Cause
+from crashcheck.checker.findings.cause import Cause, kind_of_part
 from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import FindingKind, Outcome
 from crashcheck.checker.subject import UPDATES, Subject
@@ -114,8 +115,7 @@ class FailingStretches:
         `_first_of_stretch` may try; the moment between them fails, the one before it passes, and of those since then
         every one fails that is tried, at distances that double.
         """
-        subject, moments = self._subject, self.moments
-        at = bisect_left(moments, event)
+        at = bisect_left(self.moments, event)
         nearest = max((self._like_in(known, at) for known in self._known()), default=0)
         if nearest < 1 or at - nearest < _NEAR or self._passes(nearest) or not self._passes(nearest - 1):
             return None
@@ -124,12 +124,7 @@ class FailingStretches:
             if self._passes(at - back):
                 return None
             back *= 2
-        state, moment = subject.prefix(moments[nearest]), moments[nearest]
-        verdict = self._verdicts.verdict(state)
-        kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in DIED else FindingKind.ATOMICITY
-        return Cause(
-            *(kind, state, verdict, subject.update_from(moment), subject.update_before(moment), True), moment=moment
-        )
+        return self._beginning(self.moments[nearest])
 
     def _like_in(self, known: Cause, at: int) -> int:
         """The last moment before another that follows an update as the stretch of a known cause does; 0: none."""
@@ -152,17 +147,20 @@ class FailingStretches:
             complete = True
         except (OutOfRuns, OutOfTime):
             moment, passing, complete = event, None, False
-        given_up = complete and passing is None and moment != self.moments[0]
-        state = subject.prefix(moment)
-        verdict = self._verdicts.verdict(state)
-        lost = subject.update_from(moment)
+        cause = self._beginning(moment)
         if passing is not None and int(subject.trace.events["kind"][passing]) not in UPDATES:
             # Not an update made it fail but an acknowledgement: what was promised had not even been stored.
             since = int(subject.space.points[subject.point_at(passing)].acked)
-            return Cause(FindingKind.UNPERSISTED, state, verdict, lost, None, True, since=since, moment=moment)
-        kept = subject.update_before(moment)
-        kind = FindingKind.RECOVERY_FAILURE if verdict.outcome in DIED else FindingKind.ATOMICITY
-        return Cause(kind, state, verdict, lost, kept, True, moment=moment, complete=complete, given_up=given_up)
+            return replace(cause, kind=FindingKind.UNPERSISTED, kept=None, since=since)
+        given_up = complete and passing is None and moment != self.moments[0]
+        return replace(cause, complete=complete, given_up=given_up)
+
+    def _beginning(self, moment: int) -> Cause:
+        """The cause of a stretch that begins at a moment."""
+        subject, state = self._subject, self._subject.prefix(moment)
+        verdict = self._verdicts.verdict(state)
+        around = subject.update_from(moment), subject.update_before(moment)
+        return Cause(kind_of_part(verdict), state, verdict, *around, prefix=True, moment=moment)
 
     def end(self, moment: int) -> tuple[int | None, int]:
         """The last piece issued in the stretch of failing moments that begins with `moment`, and the last moment of it.
