@@ -95,7 +95,8 @@ class VerdictCache:
         key = self._content.fingerprint(state)
         known = self._known.get(key)
         if known is None:
-            known = self.again(state)
+            self._require_runs()
+            known = self._run(state, self._begun.pop(key, None))
             self._remember(key, known)
         return known
 
@@ -106,10 +107,13 @@ class VerdictCache:
 
     def again(self, state: CrashState, *, patient: bool = False) -> Verdict:
         """Run although its verdict may be known; `patient`: with all the time that the limits allow."""
+        self._require_runs()
+        return self._run(state, patient=patient)
+
+    def _require_runs(self) -> None:
         left_s = self._meter.left_s
         if self._left <= 0 or (left_s is not None and left_s < self._stop_s):
             raise OutOfRuns
-        return self._run(state, patient=patient)
 
     def confirm(self, state: CrashState, verdict: Verdict) -> bool:
         """Whether a state fails again, as a time-out with all the time that the limits allow; whatever it costs."""
@@ -124,11 +128,11 @@ class VerdictCache:
             raise OutOfTime
         return left
 
-    def _run(self, state: CrashState, *, patient: bool) -> Verdict:
+    def _run(self, state: CrashState, begun: _Begun | None = None, *, patient: bool = False) -> Verdict:
+        """The verdict of a run that was begun, or is begun now."""
         left = self._within_time()
         self._left -= 1
         self.runs += 1
-        begun = None if patient else self._begun.pop(self._content.fingerprint(state), None)
         if begun is None:
             begun = _Begun(self._executor.submit_now(state, patient=patient, most_s=left), left)
         self._begin_expected(left)
