@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -71,6 +72,7 @@ class RankedDisks:
         since = int(np.searchsorted(trace.events["seq"], recording.since, side="right"))
         key = digest(trace), since
 
+        @cache
         def subject() -> Subject:
             graph = build_graph(trace, self._model, self._options)
             space, facts = StateSpace(graph, since=since), self._facts_of(trace)
@@ -95,7 +97,8 @@ class RankedDisks:
         """The states in their order, and whether there are no more."""
         space, names = subject.space, _LostNames(subject)
         plan = Ranked(self._facts_of(subject.trace)).plan(space).choices()
-        states = chain((space.full(len(space.points) - 1), space.empty(0)), (choice.state for choice in plan))
+        least = space.empty(0)
+        states = chain((space.full(len(space.points) - 1), least), (choice.state for choice in plan))
         found: dict[bytes, tuple[DiskState, CrashState]] = {}
         for state in islice(states, _TRIED_FOR_EACH * self._most):
             content = subject.content.fingerprint(state)
@@ -104,7 +107,7 @@ class RankedDisks:
             if len(found) == self._most:
                 return tuple(found.values()), False
             number = int.from_bytes(content[:_NAME_BYTES], "little") | 2  # no name of the first two
-            name = ALL_WRITTEN if not found else LEAST_WRITTEN if state == space.empty(0) else number
+            name = ALL_WRITTEN if not found else LEAST_WRITTEN if state == least else number
             found[content] = names.described(name, state), state
         return tuple(found.values()), next(states, None) is None
 
