@@ -23,8 +23,8 @@ class OutOfTime(Exception):
     """The seconds are spent."""
 
 
-class DiskFull(CrashcheckError):
-    """No room is left for an image; what was found so far stays valid."""
+class BrokenOff(CrashcheckError):
+    """The machine lets no search go on; what was found so far stays valid."""
 
 
 OVERRUN = 0.1  # of the budget's seconds, that explaining, counting and reporting may take beyond them

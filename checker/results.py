@@ -55,12 +55,13 @@ class StopReason(StrEnum):
     BUDGET_SECONDS = "budget-seconds"
     INTERRUPTED = "interrupted"
     DISK_FULL = "disk-full"
+    WORKER_LOST = "worker-lost"  # a process that runs checks was ended by somebody else
     REOPEN = "reopen"  # of an earlier version: a clean reopen changed what the driver printed
 
     @property
     def broken_off(self) -> bool:
-        """Whether the user or a full disk ended it: nothing else is done then."""
-        return self in (StopReason.INTERRUPTED, StopReason.DISK_FULL)
+        """Whether the user or the machine ended it: nothing else is done then."""
+        return self in (StopReason.INTERRUPTED, StopReason.DISK_FULL, StopReason.WORKER_LOST)
 
     @property
     def cut_short(self) -> bool:

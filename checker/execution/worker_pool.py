@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crashcheck.checker.budget import DiskFull
+from crashcheck.checker.budget import BrokenOff
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.tasks import FIRST, Run, Tasks, Ticket
@@ -438,17 +438,17 @@ class WorkerPool:
         try:
             answer = worker.receive()
         except WorkerDied as died:
-            doing = [self._tickets[number].state for number in worker.busy if number in self._tickets]
-            raise CrashcheckError(
+            doing = [self._tickets[number].point for number in worker.busy if number in self._tickets]
+            raise BrokenOff(
                 "worker-died",
-                f"{died} while it checked {doing[0] if doing else 'nothing'}",
+                f"{died} while it checked {f'a state of crash point {doing[0]}' if doing else 'nothing'}",
                 "If the system ran out of memory, lower --jobs or set [check] memory_mib.",
             ) from None
         return answer
 
     def _error(self, worker: WorkerProcess, trouble: Trouble) -> CrashcheckError:
         if trouble.slug == "disk-full-checking":
-            return DiskFull(
+            return BrokenOff(
                 trouble.slug,
                 f"no room is left for crash images: {trouble.text}",
                 f"Free some room in {self.home.parent}, or lower --jobs: each worker holds six copies of the image.",

@@ -128,7 +128,7 @@ class Search:
     def run(self) -> SearchResult:
         """Search until the strategy, the budget, the disk or the user's patience ends.
 
-        Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so does a full disk.
+        Ctrl-C (SIGINT) and SIGTERM end it with what was found so far; so do a full disk and a lost worker.
         """
         loop = Loop(
             self,

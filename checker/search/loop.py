@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
-from crashcheck.checker.budget import DiskFull, Meter, OutOfTime
+from crashcheck.checker.budget import BrokenOff, Meter, OutOfTime
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.protocol import AWAIT, C, Candidate, Pause, R, Searchable
@@ -29,6 +29,7 @@ from crashcheck.interruption import interruptible
 
 MOST_PUT_OFF = 20_000  # with so many postponed, further ones are executed when they come up
 _MOST_WAITING = 64  # choices whose turn has not come
+_STOPPED_BY = {"disk-full-checking": StopReason.DISK_FULL, "worker-died": StopReason.WORKER_LOST}  # BrokenOff's slugs
 
 
 class Stopped(Exception):
@@ -100,7 +101,7 @@ class Loop(Generic[C, R]):
         self._stop = StopReason.EXHAUSTED  # why there are no more
 
     def run(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
-        """Search, and hand each result to `take`. Ctrl-C, SIGTERM and a full disk end it as a spent budget does.
+        """Search, and hand each result to `take`. Ctrl-C, SIGTERM and BrokenOff end it as a spent budget does.
 
         Any other exception names the choice that it was raised for, in a note.
         """
@@ -113,8 +114,8 @@ class Loop(Generic[C, R]):
                 stop = StopReason.BUDGET_SECONDS
             except Stopped as stopped:
                 stop = stopped.reason
-            except DiskFull as error:
-                stop = StopReason.DISK_FULL
+            except BrokenOff as error:
+                stop = _STOPPED_BY[error.slug]
                 self.reached.warnings.append(f"{error.message}. {error.hint}")
             finally:
                 self.reached.put_off = len(self._later)
@@ -124,7 +125,7 @@ class Loop(Generic[C, R]):
         return stop
 
     def run_through(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
-        """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and DiskFull out: they end what this is a part of."""
+        """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and BrokenOff out: they end what this is a part of."""
         self._steps = self._stepped(take)
         try:
             while not self._ended:
@@ -254,7 +255,7 @@ class Loop(Generic[C, R]):
     def _naming(self, candidate: Candidate[C]) -> Iterator[None]:
         try:
             yield
-        except (OutOfTime, Stopped, DiskFull):
+        except (OutOfTime, Stopped, BrokenOff):
             raise
         except Exception as error:
             error.add_note(f"while the search executed {self._searched.describe(candidate.choice)}")

@@ -17,7 +17,7 @@ from crashcheck.reports.view.text import line, shorten
 _NO_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 CASES_MAX = 2000
 SUITE = "crashcheck"
-BROKEN_OFF = ("interrupted", "disk-full")
+BROKEN_OFF = ("interrupted", "disk-full", "worker-lost")
 
 
 def render(view: RunView) -> str:

@@ -56,6 +56,7 @@ _STOPPED = {
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
     StopReason.INTERRUPTED: "The run was interrupted",
     StopReason.DISK_FULL: "The disk was full",
+    StopReason.WORKER_LOST: "A process that runs checks was ended by the system or by somebody",
     StopReason.REOPEN: "A clean reopen of the driver changes its output, so crash states cannot be judged",
 }
 _NOTHING_CHECKED = {
@@ -63,6 +64,7 @@ _NOTHING_CHECKED = {
     StopReason.BUDGET_SECONDS: "the time budget ended first",
     StopReason.INTERRUPTED: "the run was interrupted",
     StopReason.DISK_FULL: "the disk was full",
+    StopReason.WORKER_LOST: "a process that runs checks was ended by the system or by somebody",
     StopReason.REOPEN: "a clean reopen of the driver changes its output",
 }
 FATE = {"durable": "durable", "persisted": "survived", "lost": "lost", "unreached": "not reached", "": ""}

@@ -18,7 +18,7 @@ import crashcheck
 from crashcheck.analyzer.compile.driver.toolchain import find_compiler
 from crashcheck.cache import cache_folder
 from crashcheck.change.diff import run_git
-from crashcheck.checker.results import RunResult, StopReason
+from crashcheck.checker.results import RunResult
 from crashcheck.checker.store import FOLDER
 from crashcheck.config import Config, ReportConfig
 from crashcheck.errors import CrashcheckError
@@ -65,7 +65,7 @@ def load(key: str) -> RunResult | None:
 
 def save(key: str, result: RunResult) -> None:
     """Keep a result, unless the search was broken off. A folder that cannot be written costs a search later."""
-    if result.stop_reason in (StopReason.INTERRUPTED, StopReason.DISK_FULL):
+    if result.stop_reason.broken_off:
         return
     with contextlib.suppress(OSError):
         folder = results_folder()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from crashcheck.checker.budget import Budget, DiskFull, Progress
+from crashcheck.checker.budget import BrokenOff, Budget, Progress
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
 from crashcheck.checker.fixes.missing_calls import missing_call
@@ -74,7 +74,7 @@ def warned_of_blind_check(executor: Executor, oracle: Oracle, subject: Subject, 
     if found.states.failing or cut_short or not isinstance(oracle, ExitStatus):
         return found
     warnings: tuple[str, ...] = ()
-    with contextlib.suppress(KeyboardInterrupt, DiskFull), interruptible():
+    with contextlib.suppress(KeyboardInterrupt, BrokenOff), interruptible():
         warnings = blind_check(executor, subject)
     return replace(found, warnings=(*found.warnings, *warnings))
 
@@ -120,8 +120,8 @@ def with_fixes(
         compiled=writer.compiled,
     )
     proposed = {}
-    # Ctrl-C, or a full disk, ends this early: the findings are reported all the same.
-    with contextlib.suppress(KeyboardInterrupt, DiskFull), interruptible():
+    # Ctrl-C, a full disk or a lost worker ends this early: the findings are reported all the same.
+    with contextlib.suppress(KeyboardInterrupt, BrokenOff), interruptible():
         for left, bug in zip(range(len(bugs), 0, -1), bugs, strict=True):
             if time.monotonic() > ends:
                 break

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.budget import Budget, Meter, Progress
+from crashcheck.checker.budget import BrokenOff, Budget, Meter, Progress
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
@@ -30,6 +30,7 @@ SITES = {
 }
 CLAIMS = [f"{2 * bug * LINE + LINE}>{2 * bug * LINE}" for bug in range(BUGS)]
 HEAD, TAIL = 1024, 1024 + LINE
+ARGUMENTS = ["{pool}/p", "{acked}", *CLAIMS, f"{HEAD}={TAIL}"]  # of the check
 
 
 def store(t: TraceBuilder, site: int, offset: int, value: int) -> None:
@@ -55,7 +56,7 @@ def program(t: TraceBuilder) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path, clauses: Path) -> World:
-    check = words([str(clauses), "{pool}/p", "{acked}", *CLAIMS, f"{HEAD}={TAIL}"])
+    check = words([str(clauses), *ARGUMENTS])
     return World(tmp_path / "world", check, program, sites=SITES)
 
 
@@ -116,17 +117,42 @@ def test_what_failed_and_was_not_diagnosed_in_time_is_reported(world: World, str
     assert bool(failing) == bool(found.uncertain or found.findings)
 
 
-def test_what_ctrl_c_interrupts_while_it_is_diagnosed_is_reported(world: World) -> None:
-    with world.executor(1) as executor, pytest.MonkeyPatch.context() as patched:
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("explained", [0, 2])
+@pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.DISK_FULL, StopReason.WORKER_LOST])
+def test_what_is_broken_off_while_it_is_diagnosed_is_reported(
+    tmp_path: Path, clauses: Path, reason: StopReason, explained: int, jobs: int
+) -> None:
+    """By Ctrl-C, by a full disk, and by kill -9 of a worker, when so many failures have a cause."""
+    last = tmp_path / "last"
+    check = words(["sh", "-c", f'[ -e {last} ] && kill -KILL $PPID; exec "$@"', "-", str(clauses), *ARGUMENTS])
+    world = World(tmp_path / "world", check, program, sites=SITES)
+    failing: set[bytes] = set()
+    with world.executor(jobs) as executor, pytest.MonkeyPatch.context() as patched:
+        left = iter(range(explained))
+        decide, add = Classifier.decide, Failures.add
 
-        def interrupted(classifier: Classifier, state: CrashState, verdict: Verdict) -> Cause:
-            raise KeyboardInterrupt
+        def broken_off(classifier: Classifier, state: CrashState, verdict: Verdict) -> Cause:
+            if next(left, None) is None:
+                if reason is StopReason.INTERRUPTED:
+                    raise KeyboardInterrupt
+                if reason is StopReason.DISK_FULL:
+                    raise BrokenOff("disk-full-checking", "no room", "Free some.")
+                last.touch()
+            return decide(classifier, state, verdict)
 
-        patched.setattr(Classifier, "decide", interrupted)
+        def note(failures: Failures, failure: FailedOnce) -> None:
+            failing.add(failure.candidate.fingerprint)
+            add(failures, failure)
+
+        patched.setattr(Classifier, "decide", broken_off)
+        patched.setattr(Failures, "add", note)
         found = world.search(executor, strategy=Ranked())
-    assert found.stop_reason is StopReason.INTERRUPTED
-    assert found.findings or found.uncertain
-    assert any("were run again and" in text for text in found.warnings)
+    assert found.stop_reason is reason
+    assert len(found.findings) == explained or found.uncertain
+    waiting = [text for text in found.warnings if "were run again and" in text]
+    counts = [int(text.removeprefix("the search ended before ").split()[0]) for text in waiting]
+    assert 0 <= found.states.failing + sum(counts) - len(failing) <= 1  # the last one may count twice
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

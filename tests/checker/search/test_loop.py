@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from crashcheck.checker.budget import Budget, DiskFull, Meter, OutOfTime
+from crashcheck.checker.budget import BrokenOff, Budget, Meter, OutOfTime
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import loop as loop_module
@@ -282,7 +282,8 @@ def test_ctrl_c_ends_the_search_with_what_was_taken(number: signal.Signals) -> N
     [
         (OutOfTime(), StopReason.BUDGET_SECONDS),
         (Stopped(StopReason.INTERRUPTED), StopReason.INTERRUPTED),
-        (DiskFull("disk-full-checking", "no room", "Free some."), StopReason.DISK_FULL),
+        (BrokenOff("disk-full-checking", "no room", "Free some."), StopReason.DISK_FULL),
+        (BrokenOff("worker-died", "worker 0 died", "Free some."), StopReason.WORKER_LOST),
     ],
 )
 def test_who_takes_a_result_may_end_the_search(error: Exception, reason: StopReason) -> None:
@@ -296,7 +297,7 @@ def test_who_takes_a_result_may_end_the_search(error: Exception, reason: StopRea
     loop = Loop(searched, unlimited())
     assert loop.run(take) is reason
     assert searched.taken == [0, 1, 2]
-    assert loop.reached.warnings == (["no room. Free some."] if reason is StopReason.DISK_FULL else [])
+    assert loop.reached.warnings == ([f"{error.message}. Free some."] if isinstance(error, BrokenOff) else [])
 
 
 def test_an_error_names_the_choice_that_it_was_raised_for() -> None:
