@@ -27,10 +27,14 @@ _COMPARING = np.array([Kind.STORE, Kind.WRITE, Kind.SYNC_BEGIN], dtype=np.uint8)
 
 
 class Provenance(Protocol):
-    """Locations of events, by index in the trace."""
+    """Locations of events and of recorded reads, by index in the trace."""
 
     def of(self, event: int) -> Location | None:
         """The place of an event, or None where nothing is known."""
+        ...
+
+    def of_load(self, load: int) -> Location | None:
+        """The same of one of `Trace.loads`."""
         ...
 
     def ordinal(self, event: int) -> int:
@@ -42,6 +46,9 @@ class NoProvenance:
     """For traces without facts: nothing is known about any event."""
 
     def of(self, event: int) -> Location | None:
+        return None
+
+    def of_load(self, load: int) -> Location | None:
         return None
 
     def ordinal(self, event: int) -> int:

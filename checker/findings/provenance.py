@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.fixes.source.c_source import Macro, Source, known_macros, visible
@@ -60,7 +62,12 @@ class TraceProvenance:
         self._ordinals: dict[tuple[int, Location], int] = {}
 
     def of(self, event: int) -> Location | None:
-        row = self._trace.events[event]
+        return self._at(self._trace.events[event])
+
+    def of_load(self, load: int) -> Location | None:
+        return self._at(self._trace.loads[load])
+
+    def _at(self, row: np.void) -> Location | None:
         key = (int(row["site"]), int(row["stack"]))
         if key not in self._known:
             self._known[key] = self._find(*key)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash
 from crashcheck.checker.findings import deduplicate, describe, sentence
+from crashcheck.checker.findings.answered import answered_from
 from crashcheck.checker.findings.cause import CUT_SHORT, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
@@ -335,6 +336,8 @@ class Register:
             yield CUT_SHORT
         if cause.given_up:
             yield GIVEN_UP
+        if answered := answered_from(self.subject, cause):
+            yield answered
 
     def _instantiations(self, draft: DraftFinding) -> Iterator[str]:
         """The instantiations of a template in whose failing states an update of the blamed place is lost, or kept."""

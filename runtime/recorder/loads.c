@@ -107,6 +107,22 @@ void cc_turn_reset(void)
     atomic_store(&turn, 0);
 }
 
+/* Which thread of events this is, as soon as it is one and has something to record or ends: the last read before its first event
+ * may be the last of all. */
+static void name_thread(struct writer *writer)
+{
+    struct thread *thread = &cc_thread;
+    if (LIKELY(thread->id == thread->load_known))
+        return;
+    struct cc_event event = {.seq = cc_load_seq(),
+                             .kind = CC_THREAD_START,
+                             .aux = thread->id,
+                             .payload = cc_pid,
+                             .instance_delta = CC_NO_INSTANCE};
+    thread->load_known = thread->id;
+    cc_put(writer, &event);
+}
+
 /* The thread ended and its writers go, or the process was forked and nothing of its parent's may be used. */
 void cc_loads_forget(bool ends)
 {
@@ -115,6 +131,8 @@ void cc_loads_forget(bool ends)
         struct load_writer *loads = thread->loads[level];
         if (!loads)
             continue;
+        if (ends && loads->writer.chunk)
+            name_thread(&loads->writer);
         thread->loads[level] = NULL;
         cc_writer_forget(&loads->writer, true);
         raw3(SYS_munmap, (long)loads, sizeof *loads, 0);
@@ -162,19 +180,6 @@ static inline struct load_writer *enter(uint32_t *level)
     return writer_slow(*level);
 }
 
-/* Which thread of events this is, as soon as it is one. */
-static void name_thread(struct writer *writer)
-{
-    struct thread *thread = &cc_thread;
-    struct cc_event event = {.seq = cc_load_seq(),
-                             .kind = CC_THREAD_START,
-                             .aux = thread->id,
-                             .payload = cc_pid,
-                             .instance_delta = CC_NO_INSTANCE};
-    thread->load_known = thread->id;
-    cc_put(writer, &event);
-}
-
 /* Whether this site read the same place, from the same calls, the last time that it was recorded in this thread. */
 static bool seen_before(struct load_writer *loads, uint32_t level, const struct cc_event *event)
 {
@@ -218,8 +223,7 @@ static void gap(struct load_writer *loads, uint64_t seq, uint32_t begins)
 {
     struct cc_event event = {.kind = CC_LOAD_GAP, .aux = begins, .instance_delta = CC_NO_INSTANCE};
     event.seq = seq ? seq : cc_load_seq();
-    if (UNLIKELY(cc_thread.id != cc_thread.load_known))
-        name_thread(&loads->writer);
+    name_thread(&loads->writer);
     cc_put(&loads->writer, &event);
 }
 
@@ -256,8 +260,7 @@ static void sampled(struct load_writer *loads, uint32_t level, uint64_t seq)
 
 static void put(struct writer *writer, struct cc_event *event, uint64_t seq)
 {
-    if (UNLIKELY(cc_thread.id != cc_thread.load_known))
-        name_thread(writer);
+    name_thread(writer);
     event->seq = seq ? seq : cc_all_memory ? cc_number(1) : cc_load_seq();
     cc_put(writer, event);
 }
@@ -333,6 +336,8 @@ static void load(struct load_writer *loads, uint32_t level, where at, uint64_t s
         event.instance_delta = instance && delta < CC_NO_INSTANCE ? (uint32_t)delta : CC_NO_INSTANCE;
         if (cc_all_memory || !seen_before(loads, level, &event))
             put(writer, &event, seq);
+        else
+            name_thread(writer);
     }
 }
 

@@ -48,6 +48,9 @@ class SitePlaces:
     def of(self, event: int) -> Location | None:
         return self.sites.get(int(self.trace.events["site"][event]))
 
+    def of_load(self, load: int) -> Location | None:
+        return self.sites.get(int(self.trace.loads["site"][load]))
+
     def ordinal(self, event: int) -> int:
         return 0
 

@@ -121,7 +121,8 @@ def learn(
                 except CrashcheckError as error:
                     if error.slug != "learn-run-failed" or not keep_going:
                         raise
-                    report(f"run {number:{len(str(runs))}}: failed, nothing is learned from it")
+                    how = error.message.partition(": ")[2]
+                    report(f"run {number:{len(str(runs))}}: failed, nothing is learned from it: {how}")
                     continue
                 observed = _observed(log, path, marked)
                 learned = learned.learn(observed)

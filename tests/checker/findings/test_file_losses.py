@@ -57,6 +57,9 @@ class Lines:
     def of(self, event: int) -> Location | None:
         return Location("save.py", event, 0, "save", "", ())
 
+    def of_load(self, load: int) -> Location | None:
+        return None
+
     def ordinal(self, event: int) -> int:
         return 0
 
