@@ -7,12 +7,12 @@ counts. Paths in outputs differ from worker to worker, so batches bring the name
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -80,7 +80,6 @@ class RunsFile:
         self._names: list[dict[str, str]] = []
         self._batch = Batch()
         self._written_at = time.monotonic()
-        self._file: BinaryIO | None = None
         self._begin()
         if earlier is not None:
             self._names += earlier.names
@@ -97,7 +96,7 @@ class RunsFile:
 
     def restart(self) -> None:
         """Forget all that was written: it does not count."""
-        self._abandon()
+        self.why = ""
         self.runs = self.explored = 0
         self._names, self._batch = [], Batch()
         self._begin()
@@ -106,14 +105,12 @@ class RunsFile:
         """Write what is left. `complete`: as Batch has it."""
         self._batch.complete = complete
         self._write(self._batch)
-        self._abandon()
 
     def _begin(self) -> None:
         """Make the file with nothing but its header; it has its name once that is complete."""
         new = self.path.with_name(f"{self.path.name}.new")
         try:
-            self._file = new.open("wb", buffering=0)
-            self._file.write(_framed(self._header))
+            new.write_bytes(_framed(self._header))
             new.replace(self.path)
         except OSError as error:
             self._fail(error)
@@ -132,12 +129,13 @@ class RunsFile:
 
     def _write(self, batch: Batch) -> None:
         self._batch, self._written_at = Batch(), time.monotonic()
-        if self._file is None:
+        if self.why:
             return
-        frame = _framed(batch)
         try:
-            while frame:
-                frame = frame[self._file.write(frame) or 0 :]
+            # Not kept open: a search that ends with an error has nothing to close.
+            with self.path.open("r+b") as file:
+                file.seek(0, os.SEEK_END)
+                file.write(_framed(batch))
         except OSError as error:
             self._fail(error)
             return
@@ -146,12 +144,6 @@ class RunsFile:
 
     def _fail(self, error: OSError) -> None:
         self.why = f"{self.path} cannot be written: {error.strerror}"
-        self._abandon()
-
-    def _abandon(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def _framed(value: Header | Batch) -> bytes:

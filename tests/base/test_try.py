@@ -49,6 +49,36 @@ def test_a_program_in_python_is_shown_its_own_function_and_line(
     assert "in save  ← <module> at save.py:7" in printed
 
 
+@pytest.mark.parametrize(("sync", "verdict"), [("true", EXIT_FINDINGS), ("sync tmp", EXIT_CLEAN)])
+def test_a_check_of_the_users_decides_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sync: str, verdict: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").write_text("old")
+    (tmp_path / "check").write_text('case "$(cat "$1/f")" in old|new) ;; *) echo "f is damaged"; exit 1;; esac')
+    command = ["--", "sh", "-c", f"printf new > tmp; {sync}; mv tmp f; echo saved"]
+    assert main(["try", "--check", "sh check {pool}", *command]) == verdict
+    printed = capfd.readouterr().err
+    assert ("`f` can hold nothing but zeros" in printed) == ("f is damaged" in printed) == (verdict == EXIT_FINDINGS)
+    assert "lost in a crash although" not in printed  # which the check does not ask for
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        ("./check", "--check ./check does not say where the files are that it checks"),
+        ("grep -q new {pool}/f", "leaves these files, so the check must accept them"),
+    ],
+)
+def test_a_check_that_cannot_judge_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], check: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").write_text("old")
+    assert main(["try", "--check", check, "--", "sh", "-c", "echo new > f"]) == EXIT_FAILED
+    assert message in capfd.readouterr().err
+
+
 def test_standard_error_acknowledges_if_it_is_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

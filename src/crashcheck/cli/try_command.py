@@ -47,6 +47,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--model", choices=_MODELS, default="ext4", help="the file system (default: ext4)")
     parser.add_argument("--budget", metavar="TIME", help='how long to search, for example "10m" (default: 20s)')
     parser.add_argument(
+        "--check",
+        metavar="COMMAND",
+        help="decides by its exit status whether what a crash left in {pool} is right, as --check './check {pool}'",
+    )
+    parser.add_argument(
         "--exit", action="store_true", help="a command that ended well has acknowledged all that it did"
     )
     parser.add_argument(
@@ -83,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
     folder = (args.folder or Path.cwd()).resolve()
     _refuse(folder, named=args.folder is not None)
     faults = [parse_fault(text) for text in args.fault]
-    config = configured(args, _config(folder, words, faults, exits=args.exit, io_uring=args.io_uring))
+    config = configured(args, _config(folder, words, faults, args))
     wanted = [parse_format(text) for text in args.format or ()]
     command = InPlaceCommand(words, folder if args.folder is not None else None, faults, args.io_uring)
     prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
@@ -117,6 +122,9 @@ def _of_command(error: CrashcheckError, words: Sequence[str], folder: Path) -> C
         changed = f"What it did until then is done in {folder}."
         refused = " It was refused io_uring: --io-uring permits it." if "io_uring" in error.hint else ""
         return CrashcheckError(error.slug, f"{command} {how}: no crash state was checked.", changed + refused)
+    if error.slug == "check-rejects-first":
+        hint = f"A crash before {command} has written anything leaves these files, so the check must accept them."
+        return CrashcheckError(error.slug, error.message, hint)
     if error.slug == "nothing-persistent":
         return CrashcheckError(
             error.slug, error.message, "Files elsewhere are not watched: name their folder with --folder."
@@ -158,7 +166,20 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
                     folders[:] = [other for other in folders if other != name]
 
 
-def _config(folder: Path, words: list[str], faults: Sequence[Fault], *, exits: bool, io_uring: bool) -> Config:
+def _check(command: str | None) -> str:
+    """The settings of [check]: a command of the user's that runs in the working folder, or none."""
+    if command is None:
+        return 'oracle = "snapshot"'
+    if "{pool}" not in command:
+        raise CrashcheckError(
+            "bad-option",
+            f"--check {shlex.quote(command)} does not say where the files are that it checks.",
+            "Write {pool} for their folder: --check './check {pool}'",
+        )
+    return f"command = {json.dumps(f'cd {shlex.quote(str(Path.cwd()))} && {command}')}"
+
+
+def _config(folder: Path, words: list[str], faults: Sequence[Fault], args: argparse.Namespace) -> Config:
     """A configuration for one command, kept with its recordings in the user's cache."""
     from crashcheck.checker.findings.identity import digest_of
 
@@ -181,11 +202,11 @@ timeout_s = 3600
 files = ["*"]
 
 [record]
-io_uring = "{"allow" if io_uring else "refuse"}"
+io_uring = "{"allow" if args.io_uring else "refuse"}"
 
 [check]
-oracle = "snapshot"
-acknowledged = "{"exit" if exits else "output"}"
+{_check(args.check)}
+acknowledged = "{"exit" if args.exit else "output"}"
 
 [model]
 name = "ext4"
