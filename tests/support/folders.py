@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 
 from crashcheck.analyzer.persistence import Options, build
@@ -29,9 +30,9 @@ class Recorded:
         model: str,
         options: Options | None = None,
         *,
-        states: bool = True,
+        most: int | None = None,
     ) -> None:
-        """`states`: list them; there may be too many."""
+        """`most`: states that are listed, those first in which least differs from what was done; None: all."""
         folder = tmp / "first"
         write_folder(folder, first)
         builder = CallsBuilder(tmp / "t.cct", {f"{p}/" if d is None else p: d for p, d in first.items()})
@@ -41,8 +42,8 @@ class Recorded:
         self.space = StateSpace(self.graph)
         self.content = FolderContent(self.space, folder)
         self.first = dict(first)
-        some = range(max_deviation(self.space) + 1) if states else ()
-        self.states = [s for d in some for s in states_of_deviation(self.space, d)]
+        deviations = range(max_deviation(self.space) + 1)
+        self.states = list(islice((s for d in deviations for s in states_of_deviation(self.space, d)), most))
 
     def folders(self, since: int = 0) -> list[dict[str, bytes | None]]:
         """Of all states, or of those with at least so many acknowledgements."""

@@ -66,7 +66,7 @@ class Lines:
 
 def causes(tmp: Path, program: Program, first: Folder, model: str, lines: bool = False) -> Iterator[tuple[Cause, str]]:
     """Each cause with its sentence, once some hundred states were checked."""
-    run = Recorded(tmp, program, first, model, states=False)
+    run = Recorded(tmp, program, first, model, most=0)
     known = {"provenance": Lines()} if lines else {}
     subject = Subject(run.trace, run.graph, run.space, run.content, **known)  # type: ignore[arg-type]
     command = CheckCommand.find(Command.of_text("true"), tmp)
@@ -238,7 +238,7 @@ def test_a_check_of_the_users_own_is_named_where_files_alone_show_no_harm(tmp_pa
         t.write("a", 0, b"1")
         t.write("b", 0, b"1")
 
-    run = Recorded(tmp_path, program, {"a": b"0", "b": b"0"}, "ext4", states=False)
+    run = Recorded(tmp_path, program, {"a": b"0", "b": b"0"}, "ext4", most=0)
     subject = Subject(run.trace, run.graph, run.space, run.content)
     first, second = range(2)
     event = subject.event_of(second)

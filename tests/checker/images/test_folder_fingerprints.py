@@ -62,7 +62,7 @@ def test_a_state_costs_the_files_that_it_lost_something_of(tmp_path: Path, monke
             t.write(name, 0, NEW)
             t.move(name, f"{name} renamed")
 
-    run = Recorded(tmp_path, program, {}, "ext4", states=False)
+    run = Recorded(tmp_path, program, {}, "ext4", most=0)
     last = len(run.space.points) - 1
     pending = run.space.pending(last)
     oracle = SnapshotOracle(Subject(run.trace, run.graph, run.space, run.content))
