@@ -17,6 +17,9 @@ class Branch(NamedTuple):
     prefix: tuple[Action, ...] = ()
     asleep: tuple[tuple[Action, Footprint], ...] = ()
     seed: str = ""  # empty: the first that may come
+    followed: tuple[
+        Action, ...
+    ] = ()  # instead of all that: the choices of a run of another version, as SteeredPath has
 
 
 class SleepPath(Path[Action]):
@@ -82,24 +85,25 @@ class GuidedPath(SleepPath):
 class SteeredPath(GuidedPath):
     """A path that follows a run of other programs as far as it can: timers may be due at other times.
 
-    It ends with the last action of that run.
+    It ends with the last action of that run. `to_end`: what may come after that comes by default, without failures.
     """
 
-    def __init__(self, wanted: Sequence[Action]) -> None:
+    def __init__(self, wanted: Sequence[Action], *, to_end: bool = False) -> None:
         super().__init__([_timeless(action) for action in wanted])
+        self._to_end = to_end
         self._departed: tuple[int, Action] | None = None
 
     def _pick(self, enabled: Sequence[Action]) -> Action:
         possible = {_timeless(action): action for action in reversed(enabled)}
         place = next((at for at, action in enumerate(self._wanted) if action in possible), None)
-        if place != 0 and self._departed is None:
+        if place != 0 and self._wanted and self._departed is None:
             self._departed = len(self.chosen), self._wanted[0]
         if place is None:
             return super()._pick(enabled)
         return possible[self._wanted.pop(place)]
 
     def comes_to(self, enabled: Sequence[Action]) -> bool:
-        return bool(self._wanted) and super().comes_to(list(map(_timeless, enabled)))
+        return (self._to_end or bool(self._wanted)) and super().comes_to(list(map(_timeless, enabled)))
 
     @property
     def left(self) -> int:
@@ -110,6 +114,11 @@ class SteeredPath(GuidedPath):
     def departed(self) -> tuple[int, Action] | None:
         """After how many choices what came was not the next action of that run, and that action; None: it all came."""
         return self._departed or ((len(self.chosen), self._wanted[0]) if self._wanted else None)
+
+
+def path_of(branch: Branch) -> SleepPath:
+    """The path of a run to be made."""
+    return SteeredPath(branch.followed, to_end=True) if branch.followed else SleepPath(branch)
 
 
 def _timeless(action: Action) -> Action:

@@ -16,9 +16,9 @@ from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
 from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, until_failure
-from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath
+from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
 from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execute, execution_of
-from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, frontier_of
+from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
 from crashcheck.checker.search.loop import Loop
@@ -31,7 +31,10 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeSearchResult:
-    """What a search found. `runs`: all that the strategy made; `cut`: of these, those that sleep sets cut."""
+    """What a search found. `runs`: all that the strategy made; `cut`: of these, those that sleep sets cut.
+
+    `passed`: of the orders in which another version failed, those that came to their end and passed.
+    """
 
     findings: tuple[Finding, ...]
     uncertain: tuple[Finding, ...]
@@ -42,16 +45,29 @@ class NodeSearchResult:
     warnings: tuple[str, ...]
     uncontrolled: tuple[str, ...]
     discoveries: tuple[Discovery, ...]
+    passed: frozenset[tuple[Action, ...]]
 
 
 def _key_of(run: NodeRun, failure: RunFailure) -> _Key:
-    """How a run fails: with what, and at which action; at its end, after which failures; and what machines lost."""
+    """How a run fails: with what, and where."""
     signs = failure.verdict.signs if failure.verdict is not None else frozenset()
+    return failure.wrong, failure.node, failure.value, signs, *_place_of(run, failure)
+
+
+def _place_of(run: NodeRun, failure: RunFailure) -> _Key:
+    """At which action a run fails; at its end, after which failures; and what machines lost."""
     actions = until_failure(run)
     shown = [one for one in actions if one.kind in BOUND_OF] if failure.wrong in AT_END else actions[-1:]
     telling = frozenset((one.kind, one.node, one.peer) for one in shown)
     lost = frozenset(each.action.node for each in run.results[: failure.at] if each.disk and each.disk.losses)
-    return failure.wrong, failure.node, failure.value, signs, telling, lost
+    return telling, lost
+
+
+def one_bug(run: NodeRun, other: NodeRun) -> bool:
+    """Whether two runs, perhaps of two versions of the programs, fail in one way at one action."""
+    if run.failure is None or other.failure is None or not run.failure.same_as(other.failure):
+        return False
+    return _place_of(run, run.failure) == _place_of(other, other.failure)
 
 
 class NodeSearch:
@@ -66,9 +82,11 @@ class NodeSearch:
         token: Callable[[Sequence[Action]], str],
         budget: Budget,
         *,
+        again: Sequence[tuple[Action, ...]] = (),
         jobs: int = 1,
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
+        """`again`: orders in which another version failed, which are tested first."""
         # constant
         self._world = world
         self._reduced = plan.name in REDUCED
@@ -78,7 +96,7 @@ class NodeSearch:
         self._jobs = jobs
         self._progress = progress
         self._meter = Meter(budget)
-        self._frontier = frontier_of(plan)
+        self._frontier = Again(again, frontier_of(plan))
         self._schedules: Schedules[Branch, Action, NodeRun] = Schedules(
             self._frontier, self._begin, lambda execution: None
         )
@@ -86,6 +104,8 @@ class NodeSearch:
         # changing
         self._runs = self._failing = self._flaky = self._at_bound = self._not_all_cuts = 0
         self._untried_disks = 0
+        self._followed = 0  # runs in orders of another version
+        self._passed: set[tuple[Action, ...]] = set()  # of these orders
         self._findings: dict[str, Finding] = {}  # by id
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
         self._discoveries: list[Discovery] = []
@@ -94,7 +114,12 @@ class NodeSearch:
 
     def run(self) -> NodeSearchResult:
         """Search until the strategy or the budget ends. Raises NodeError, Diverged."""
-        loop: Loop[Branch, Execution[Action, NodeRun]] = Loop(self._schedules, self._meter, ahead=self._jobs - 1)
+        loop: Loop[Branch, Execution[Action, NodeRun]] = Loop(
+            self._schedules,
+            self._meter,
+            ahead=self._jobs - 1,
+            cost=lambda candidate, _: 0 if candidate.choice.followed else 1,
+        )
         try:
             stop = loop.run(self._count)
         finally:
@@ -106,20 +131,22 @@ class NodeSearch:
             states=self._counts(stop),
             stop_reason=stop,
             runs=self._runs,
-            cut=self._schedules.cut,
+            cut=self._schedules.cut - self._followed,
             warnings=(*loop.reached.warnings, *self._warnings),
             uncontrolled=tuple(self._uncontrolled),
             discoveries=tuple(self._discoveries),
+            passed=frozenset(self._passed),
         )
 
     def _begin(self, branch: Branch) -> Awaited[Execution[Action, NodeRun]]:
-        future = self._pool.submit(self._made, SleepPath(branch))
+        future = self._pool.submit(self._made, path_of(branch))
 
         def awaited(left_s: float | None) -> Execution[Action, NodeRun] | None:
             try:
-                return execution_of(future.result(left_s))
+                run = future.result(left_s)
             except NotYet:
                 return None
+            return Execution(run.path, None, run) if branch.followed else execution_of(run)
 
         return awaited
 
@@ -127,19 +154,32 @@ class NodeSearch:
         return execute(self._world(), path, self._rules, until_failure=until_failure)
 
     def _count(self, candidate: Candidate[Branch], execution: Execution[Action, NodeRun]) -> None:
-        self._runs += 1
         run = execution.shows
+        self._uncontrolled.update(dict.fromkeys(run.uncontrolled))
+        self._schedules.taken(candidate, execution)
+        if candidate.choice.followed:
+            self._count_followed(candidate.choice.followed, run)
+            return
+        self._runs += 1
         self._at_bound += run.ending is Ending.BOUND
         self._not_all_cuts += not run.all_cuts
         self._untried_disks += run.untried_disks
-        self._uncontrolled.update(dict.fromkeys(run.uncontrolled))
-        self._schedules.taken(candidate, execution)
         if run.failing_cut:
             run = self._made(GuidedPath(run.failing_cut), until_failure=True)
             if run.failure is None:
                 self._not_repeated("a check on a consistent cut of a run")
         if run.failure is not None:
             self._take(run, run.failure)
+        self._show()
+
+    def _count_followed(self, order: tuple[Action, ...], run: NodeRun) -> None:
+        """Take a run in an order in which another version failed: it is no run of the strategy."""
+        assert isinstance(run.path, SteeredPath)
+        self._followed += 1
+        if run.failure is None and run.path.departed is None and not run.uncontrolled:
+            self._passed.add(order)
+        if run.failure is not None and (key := _key_of(run, run.failure)) not in self._ids:
+            self._ids[key] = self._explained(run)
         self._show()
 
     def _show(self, *, explaining: bool = False) -> None:
@@ -203,7 +243,7 @@ class NodeSearch:
         return self._made(GuidedPath(wanted), until_failure=True)
 
     def _counts(self, stop: StopReason) -> StateCounts:
-        complete = self._runs - self._schedules.cut
+        complete = self._runs + self._followed - self._schedules.cut
         why = [self._frontier.left_out] if self._frontier.left_out else []
         if self._reduced and self._rules.clock:
             why.append("with clock_error, partial orders do not distinguish all of them")

@@ -109,6 +109,28 @@ class Hybrid:
         self._dpor.ended(choice, execution)
 
 
+class Again:
+    """First the orders in which another version failed, which are no part of the strategy's runs; then these."""
+
+    def __init__(self, orders: Sequence[tuple[Action, ...]], strategy: NodeFrontier) -> None:
+        # constant
+        self._strategy = strategy
+        # changing
+        self._left = [Branch(followed=order) for order in orders if order]
+
+    @property
+    def left_out(self) -> str:
+        return self._strategy.left_out
+
+    def round(self) -> Sequence[Branch]:
+        branches, self._left = self._left[:ROUND], self._left[ROUND:]
+        return branches or self._strategy.round()
+
+    def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
+        if not choice.followed:
+            self._strategy.ended(choice, execution)
+
+
 def frontier_of(plan: NodePlan) -> NodeFrontier:
     """The runs that a strategy makes."""
     match plan.name:

@@ -20,7 +20,7 @@ COMMIT_CHARS = 7
 
 def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecided: bool) -> tuple[int, str]:
     """(rank of `sections`, the line). `view` is that of `result`."""
-    end = f"; {commit[:COMMIT_CHARS]}, {superscript(view.covered)} states"
+    end = f"; {commit[:COMMIT_CHARS]}, {superscript(view.covered)} {_unit(result)}"
     pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
     counting = [(finding, shown) for finding, shown in pairs if policy.counts(finding)]
     if undecided and not fails:
@@ -36,6 +36,10 @@ def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecide
     more = f"; {sentences.plural(len(counting) - 1, 'more finding')}" if len(counting) > 1 else ""
     rank = sections.FAILS if fails else sections.UNDECIDED
     return rank, f"{word}: {_harm(finding, shown)}; {_fix(finding)}{more}{end}"
+
+
+def _unit(result: RunResult) -> str:
+    return f"{sentences.unit(result)}s" if sentences.of_nodes(result) else "states"
 
 
 def failed(failure: Failure, commit: str) -> str:
@@ -80,7 +84,7 @@ def _fixed(found: Sequence[tuple[str, Earlier]]) -> str:
     words: list[str] = []
     before = ""
     for where, one in found[:FIXED_MAX]:
-        what = f"the crash that failed in {where} {earlier.now(one)}: "
+        what = f"{earlier.failed(where, one)} {earlier.now(one)}: "
         words.append(("" if what == before else what) + _cut(one.message))
         before = what
     return "; ".join([*words, *([f"and {len(found) - FIXED_MAX} more"] if len(found) > FIXED_MAX else [])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from crashcheck.checker.results import Earlier, RunResult
+from crashcheck.checker.results import Earlier, FindingKind, RunResult
 from crashcheck.reports.view.numbers import human
 from crashcheck.reports.view.sentences import ref_name, searched
 from crashcheck.reports.view.text import line
@@ -41,6 +41,12 @@ def now(one: Earlier) -> str:
     return "passes now" if one.executed else "cannot happen any more"
 
 
+def failed(where: str, one: Earlier) -> str:
+    """What failed in an earlier version: a crash, or an order of actions."""
+    what = "order of actions" if one.kind is FindingKind.ACTIONS else "crash"
+    return f"the {what} that failed in {where}"
+
+
 def compared(result: RunResult) -> tuple[str, ...]:
     """What the comparison with the base and the last run showed, in sentences; none where there was none."""
     if not searched(result):
@@ -49,7 +55,7 @@ def compared(result: RunResult) -> tuple[str, ...]:
     cured, gone = fixed(result)[:SHOWN_MAX], not_seen(result)[:SHOWN_MAX]
     return (
         *head,
-        *(f"Fixed, the crash that failed in {at} {now(one)}: {line(one.message, 300)}" for at, one in cured),
+        *(f"Fixed, {failed(at, one)} {now(one)}: {line(one.message, 300)}" for at, one in cured),
         *(f"Not seen again since {at}, and not compared: {line(one.message, 300)}" for at, one in gone),
         *edits,
     )

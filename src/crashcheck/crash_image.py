@@ -51,6 +51,8 @@ def write_images(config: Config, run: Path, findings: Iterable[Finding], folder:
     `run`: the run's folder. `limit`: bytes of all files together.
     """
     wanted = [finding for finding in findings if finding.replay][:MOST_IMAGES]
+    if wanted and config.nodes is not None:
+        return ("a run of nodes: `crashcheck replay` makes it again from the token",)
     if not wanted or compares_outputs(config):
         return ("no crash image is kept of a run that compares outputs",) if wanted else ()
     refused: list[str] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
-from crashcheck.change.code import ChangedCode
+from crashcheck.change.code import NO_FACTS, ChangedCode
 from crashcheck.change.diff import Diff, head_commit
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Counting, Left, Meter, OutOfTime, within
@@ -35,7 +35,6 @@ from crashcheck.checker.strategies.first import First
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import digest
 from crashcheck.config import Config
-from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
@@ -99,7 +98,11 @@ def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
     options = replace(options, on_progress=timed.at)
     with built(config, options.on_phase) as run_folder:
         if config.nodes is not None:
-            result = search_nodes(config, run_folder.path, options.workers, options.on_progress)
+            result = search_nodes(
+                config, run_folder.path, options.workers, options.on_progress, failing=options.failing
+            )
+            if options.change is not None:
+                result = ChangedCode(options.change, config.folder, NO_FACTS).mark(result)
             result = replace(result, seconds=time.monotonic() - started - run_folder.waited_s)
             return Ran(config, _judged(config, result, (), options, timed), run_folder.path)
         recording = _recording(config, run_folder.path, options)
@@ -187,7 +190,7 @@ def _searched(
         config, recorded, changed = _modelled(config, recording, trace, options.change)
     except OutOfTime:
         return run_summary.not_modelled(config, trace), []
-    failures = LastFailures(read_failing(options.failing) if options.failing is not None else ())
+    failures = LastFailures(read_failing(options.failing).states if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
@@ -202,10 +205,7 @@ def _keep_failing(path: Path, config: Config, run: RecordedRun, result: RunResul
     """Write the states that fail now, and those of earlier runs that were not tested."""
     found = (*result.findings, *result.uncertain)
     now = failing_states(found, Signed(run.subject), head_commit(config.folder)) if found else []
-    try:
-        write_failing(path, (*now, *failures.untested))
-    except OSError as error:
-        raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
+    write_failing(path, (*now, *failures.untested))
 
 
 def keep_fixes(ran: Ran) -> Ran:

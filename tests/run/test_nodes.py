@@ -160,5 +160,5 @@ def test_equal_states_are_judged_once_where_partial_orders_are_searched(project:
 
 
 def test_options_of_crash_states_are_refused(project: Path) -> None:
-    code, _, printed = run(project, NODES.format(arguments="yyn"), "--base", "HEAD")
-    assert (code, "--base does not work on nodes" in printed) == (2, True)
+    code, _, printed = run(project, NODES.format(arguments="yyn"), "--resume")
+    assert (code, "--resume does not work on nodes" in printed) == (2, True)

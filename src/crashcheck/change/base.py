@@ -35,6 +35,14 @@ _DOCUMENTS = (".md", ".rst", ".adoc", ".png", ".svg", ".jpg", ".jpeg", ".gif", "
 _DOCUMENT_NAMES = ("LICENSE", "COPYING", "AUTHORS", "NOTICE", "CODEOWNERS")
 _TREE, _RUN = "tree", "run"
 _DECIDING = ("build", "setup", "workload", "pool", "check", "model", "strategy", "budget", "faults")
+_OF_NODES = {  # by the field of NodesConfig
+    "nodes": "[[node]]",
+    "bounds": "[bounds]",
+    "clock_error_ns": "[time]",
+    "check": "[check]",
+    "strategy": "[strategy]",
+    "faults": "[[faults]]",
+}
 
 Configure = Callable[[Config], Config]
 
@@ -127,7 +135,10 @@ class BaseVersion:
                     process.wait()
 
     def recording(self) -> Path:
-        """The folder that keeps one; with a result of another machine it is made now. Raises CrashcheckError."""
+        """The folder that keeps one; with a result of another machine it is made now. Raises CrashcheckError.
+
+        Of nodes nothing is recorded: then their programs are there once this returns.
+        """
         with suppress(OSError):
             folder = Path((self._home / _RUN).read_text(encoding="utf-8"))
             # what is committed there comes with the change: it is no recording of the base
@@ -135,7 +146,8 @@ class BaseVersion:
                 return folder
         self._check_out()
         with built(self.config, self._as_base.on_phase) as run_folder:
-            record_run(self.config, run_folder.path, self._as_base.on_phase)
+            if self.config.nodes is None:
+                record_run(self.config, run_folder.path, self._as_base.on_phase)
         self._keep_recording(run_folder.path)
         return run_folder.path
 
@@ -176,9 +188,10 @@ class BaseVersion:
             out.append(f"{config.path.name}: {abs(suppressed)} [[suppress]] {edited}.")
         with suppress(CrashcheckError):  # the base's configuration may be one of another version
             earlier = self._configure(parse(self._text, config.path))
-            other = [name for name in _DECIDING if getattr(config, name) != getattr(earlier, name)]
+            other = [f"[{name}]" for name in _DECIDING if getattr(config, name) != getattr(earlier, name)]
+            other += _changed_of_nodes(earlier, config)
             if self._text and other:
-                out.append(f"{config.path.name}: {', '.join(f'[{name}]' for name in other)} changed.")
+                out.append(f"{config.path.name}: {', '.join(dict.fromkeys(other))} changed.")
         for path, file in sorted(change.files.items()):
             with suppress(OSError):
                 rows = (repository.root / path).read_text(encoding="utf-8", errors="replace").split("\n")
@@ -197,6 +210,13 @@ def documents_only(names: Sequence[str]) -> bool:
     return bool(names) and all(
         name.lower().endswith(_DOCUMENTS) or name.rsplit("/", 1)[-1] in _DOCUMENT_NAMES for name in names
     )
+
+
+def _changed_of_nodes(earlier: Config, config: Config) -> list[str]:
+    """The tables about nodes that differ."""
+    if earlier.nodes is None or config.nodes is None:
+        return ["[[node]]"] if earlier.nodes != config.nodes else []
+    return [table for name, table in _OF_NODES.items() if getattr(earlier.nodes, name) != getattr(config.nodes, name)]
 
 
 def _known(read: Callable[[], str], name: str) -> set[str]:

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from crashcheck.change.base import BaseVersion
 from crashcheck.change.diff import Diff
+from crashcheck.change.node_orders import NodeVersion, compared_orders, not_met
 from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart, parted
@@ -48,7 +50,10 @@ def compare(head: Ran, base: BaseVersion, change: Diff, baseline: Path | None) -
         result = _marked(head.result, dict(enumerate(every)), what)
     else:
         base.options.on_phase("comparing with the base")
-        result = _compared(head, earlier, base, what, change)
+        if head.config.nodes is not None:
+            result = _compared_nodes(head, earlier, base, what)
+        else:
+            result = _compared(head, earlier, base, what, change)
     return keep_fixes(replace(head, result=result))  # some put a deleted line back
 
 
@@ -121,6 +126,27 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
             what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
     if base.stop_reason is StopReason.EXHAUSTED:  # it would have found them
         shown = {at: replace(one, compared=one.compared or "introduced") for at, one in shown.items()}
+    return _marked(result, shown, what)
+
+
+def _compared_nodes(head: Ran, base: RunResult, version: BaseVersion, what: Base) -> RunResult:
+    result = head.result
+    every, earlier = (*result.findings, *result.uncertain), (*base.findings, *base.uncertain)
+    pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
+    shown = {at: replace(one, compared="existing") if at in pairs else one for at, one in enumerate(every)}
+    fresh = [(at, one) for at, one in shown.items() if at not in pairs]
+    met = set(pairs.values())
+    gone = [one for at, one in enumerate(earlier) if at not in met]
+    if fresh or gone:
+        try:
+            version.recording()
+            here = NodeVersion(head.config, result, "this version")
+            there = NodeVersion(version.config, base, "the base")
+            with TemporaryDirectory(prefix="crashcheck-compared-") as folder:
+                shown |= compared_orders(fresh[:MOST_COUNTERPARTS], here, there, Path(folder))
+                what = replace(what, earlier=tuple(not_met(gone, here, there, Path(folder), MOST_COUNTERPARTS)))
+        except CrashcheckError as error:
+            what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
     return _marked(result, shown, what)
 
 

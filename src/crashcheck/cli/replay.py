@@ -80,16 +80,18 @@ def main(args: argparse.Namespace) -> int:
 def _order(config: Config, token: OrderToken, keep: Path | None, *, steer: bool) -> int:
     """Make a run of nodes once more, and print its actions."""
     from crashcheck.reports.view.text import line
-    from crashcheck.stages.nodes import happened, replay_order, steer_by
+    from crashcheck.stages.node_replays import departure, happened, replay_order, steer_by
 
     if keep is not None:
         raise CrashcheckError("token-no-state", "a run of nodes leaves no crash image", "Omit --keep.")
     with tempfile.TemporaryDirectory(prefix="crashcheck-replay-") as folder:
         if steer:
-            run, describer, departs = steer_by(config, token, Path(folder))
+            steered = steer_by(config, token, Path(folder))
+            run, describer, departs = steered.run, steered.describer, [departure(steered, token)]
         else:
             run, describer = replay_order(config, token, Path(folder))
-    for text in (*happened(run, describer), *([departs] if steer else [])):
+            departs = []
+    for text in (*happened(run, describer), *departs):
         print(line(text, 1000) if not text.startswith(" ") else f"{text[:6]}{line(text[6:], 1000)}")
     return EXIT_CLEAN if run.failure is None else EXIT_FINDINGS
 

@@ -197,7 +197,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _check_options_of_nodes(args: argparse.Namespace) -> None:
     """Of the options those that work on crash states have no meaning for runs of nodes."""
-    names = ("shard", "shards", "executor", "resume", "diff", "base", "keep_for_base", "failing", "images")
+    names = ("shard", "shards", "executor", "resume")
     given = [name for name in names if getattr(args, name)] + ["depth"] * (args.depth > 1)
     if given:
         option = f"--{given[0].replace('_', '-')}"

@@ -42,30 +42,48 @@ class Failing(msgspec.Struct, frozen=True):
     commit: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""
 
 
-class _Document(msgspec.Struct, frozen=True):
-    version: Count
-    states: tuple[Failing, ...]
+class FailingOrder(msgspec.Struct, frozen=True):
+    """A finding of nodes, and the token of its order of actions."""
+
+    id: Annotated[str, Meta(max_length=40)]
+    message: _Text
+    token: Annotated[str, Meta(max_length=MOST_BYTES)]
+    commit: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""
 
 
-def read_failing(path: Path) -> tuple[Failing, ...]:
+class FailingFile(msgspec.Struct, frozen=True):
+    """What the file holds: of one program states, of nodes orders."""
+
+    version: Count = VERSION
+    states: tuple[Failing, ...] = ()
+    orders: tuple[FailingOrder, ...] = ()
+
+
+def read_failing(path: Path) -> FailingFile:
     """What an earlier run wrote; nothing where there is no file, or none that can be read."""
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
-            return ()
-        document = msgspec.json.decode(text, type=_Document)
+            return FailingFile()
+        document = msgspec.json.decode(text, type=FailingFile)
     except (OSError, ValueError, RecursionError):  # of which msgspec's errors are some
-        return ()
-    return document.states[:MOST_STATES] if document.version == VERSION else ()
+        return FailingFile()
+    if document.version != VERSION:
+        return FailingFile()
+    return FailingFile(VERSION, document.states[:MOST_STATES], document.orders[:MOST_STATES])
 
 
-def write_failing(path: Path, states: Iterable[Failing]) -> None:
-    """Write the file, as a whole. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_bytes(msgspec.json.encode(_Document(VERSION, tuple(states)[:MOST_STATES])))
-    temporary.replace(path)
+def write_failing(path: Path, states: Iterable[Failing] = (), orders: Iterable[FailingOrder] = ()) -> None:
+    """Write the file, as a whole. Raises CrashcheckError(report-unwritable)."""
+    document = FailingFile(VERSION, tuple(states)[:MOST_STATES], tuple(orders)[:MOST_STATES])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.new")
+        temporary.write_bytes(msgspec.json.encode(document))
+        temporary.replace(path)
+    except OSError as error:
+        raise CrashcheckError("report-unwritable", f"{path} cannot be written: {error.strerror}.") from error
 
 
 def failing_states(findings: Iterable[Finding], signed: Signed, commit: str) -> list[Failing]:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import crashcheck
 from crashcheck.analyzer.persistence.graph import Options
+from crashcheck.change.diff import head_commit
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.images import image_folder
-from crashcheck.checker.nodes.describe import Describer, RunFacts, disk_text, facts_of
+from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.disks import RankedDisks
-from crashcheck.checker.nodes.paths import ExactPath, SteeredPath
-from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunChecks, RunRules, StateChecks, execute
+from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks
 from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
@@ -35,6 +35,7 @@ from crashcheck.runtime.nodes.actions import World
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NodeCommand
 from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import NodeWorld
+from crashcheck.stages.failing_orders import LastOrders
 from crashcheck.stages.node_checks import CommandChecks, NodeStates
 from crashcheck.stages.phases import OnProgress
 
@@ -125,8 +126,9 @@ class NodeSetup:
         state.update(repr((nodes.bounds, nodes.clock_error_ns, nodes.faults, self.config.model)).encode())
         for number, (name, node) in enumerate(nodes.each()):
             words = self.words(number, node.command, Path())
+            shown = [word.replace(str(self.config.folder), "{project}") for word in words]  # a checkout may be anywhere
             state.update(
-                repr((name, words, node.folder, node.seed, node.crash, node.ends, sorted(node.env.items()))).encode()
+                repr((name, shown, node.folder, node.seed, node.crash, node.ends, sorted(node.env.items()))).encode()
             )
             for word in words:
                 path = self.config.folder / word
@@ -173,9 +175,15 @@ class PlacedWorld(NodeWorld):
             self._set_free()
 
 
-def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgress) -> RunResult:
-    """Search the orders of actions of a configuration's nodes. Raises CrashcheckError."""
+def search_nodes(
+    config: Config, folder: Path, jobs: int, on_progress: OnProgress, failing: Path | None = None
+) -> RunResult:
+    """Search the orders of actions of a configuration's nodes. Raises CrashcheckError.
+
+    `failing`: a file of the orders that failed in the last run, taken first; it gets those of this run.
+    """
     assert config.nodes is not None
+    last = LastOrders(failing)
     image_folder.remove_abandoned(folder)
     states = image_folder.home(folder, _STATE_BYTES, jobs + 1)
     lock = image_folder.lock(states)
@@ -199,6 +207,7 @@ def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgres
             setup.describer(),
             lambda actions: str(OrderToken(digest, tuple(actions))),
             Budget(config.budget.seconds, config.budget.states),
+            again=last.orders(),
             jobs=jobs,
             progress=partial(on_progress, "checking"),
         ).run()
@@ -212,7 +221,7 @@ def search_nodes(config: Config, folder: Path, jobs: int, on_progress: OnProgres
         for made in (setup.folder, states):
             shutil.rmtree(made, ignore_errors=True)
         os.close(lock)
-    return _result(config, found)
+    return last.searched(_result(config, found), found.passed, head_commit(config.folder))
 
 
 def _result(config: Config, found: NodeSearchResult) -> RunResult:
@@ -240,56 +249,3 @@ def _result(config: Config, found: NodeSearchResult) -> RunResult:
 def _counted(found: NodeSearchResult) -> Iterator[str]:
     if found.cut:
         yield f"{found.cut} of {found.runs} runs were cut, because all that they could come to is part of other runs"
-
-
-def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeRun, Describer]:
-    """Make the run of a token again, up to what is wrong. Raises CrashcheckError: replay-differs and others."""
-    setup = _replayed(config, folder)
-    if token.digest != setup.digest():
-        message = "the token belongs to other nodes: a command, a program, [bounds], [time] or [model] differs"
-        hint = "Run `crashcheck run` again and take the token it prints, or follow it as far as possible with --steer."
-        raise CrashcheckError("token-other-nodes", message, hint)
-    path = ExactPath(token.actions)
-    try:
-        return execute(setup.world(), path, setup.rules()), setup.describer()
-    except Diverged as error:
-        clause = setup.describer().clause(token.actions[len(path.chosen)], RunFacts())
-        raise CrashcheckError(
-            "replay-differs",
-            f"the run differs from that of the token at action {len(path.chosen) + 1}: {clause}: {error}",
-            "Something that the nodes read is not under control: docs/nodes.md lists what is.",
-        ) from error
-
-
-def steer_by(config: Config, token: OrderToken, folder: Path) -> tuple[NodeRun, Describer, str]:
-    """Follow the run of a token, which may be of other programs, as far as these nodes can; and where they depart."""
-    setup = _replayed(config, folder)
-    path, describer = SteeredPath(token.actions), setup.describer()
-    run = execute(setup.world(), path, setup.rules())
-    if path.departed is None:
-        return run, describer, "It followed the token to its end."
-    at, action = path.departed
-    clause = describer.clause(action, facts_of(run))
-    departs = f"It departs from the token after action {len(run.set_up) + at}: {clause} there"
-    return run, describer, f"{departs}. {path.left} of the token's {len(token.actions)} actions did not come."
-
-
-def _replayed(config: Config, folder: Path) -> NodeSetup:
-    if config.nodes is None:
-        message = "the token is of a run of nodes, and the configuration has no [[node]]"
-        raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
-    return NodeSetup(config, config.nodes, folder, 1, folder)
-
-
-def happened(run: NodeRun, describer: Describer) -> Iterator[str]:
-    """The actions of a run, one line each, and what is wrong with it."""
-    facts = facts_of(run)
-    for number, result in enumerate((*run.set_up, *run.results), 1):
-        yield f"{number:4}  {describer.clause(result.action, facts)}"
-        if text := disk_text(result.disk):
-            yield f"      {describer.node(result.action.node)}'s disk {text}"
-        for text in result.wrote.decode("utf-8", "replace").splitlines():
-            yield f"      {describer.node(result.action.node)} | {text}"
-    if run.failure is not None and run.failure.verdict is not None:
-        yield from (f"      check | {text}" for text in run.failure.verdict.output.splitlines())
-    yield f"Then {describer.failure(run.failure)}." if run.failure is not None else "Nothing is wrong with this run."
