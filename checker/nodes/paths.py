@@ -85,7 +85,7 @@ class GuidedPath(SleepPath):
 class SteeredPath(GuidedPath):
     """A path that follows a run of other programs as far as it can: timers may be due at other times.
 
-    It ends with the last action of that run. `to_end`: what may come after that comes by default, without failures.
+    It ends with the last action of that run. `to_end`: what may follow that is taken by default, without failures.
     """
 
     def __init__(self, wanted: Sequence[Action], *, to_end: bool = False) -> None:

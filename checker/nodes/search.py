@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
 from crashcheck.checker.nodes.dependence import BOUND_OF
@@ -70,6 +71,20 @@ def one_bug(run: NodeRun, other: NodeRun) -> bool:
     return _place_of(run, run.failure) == _place_of(other, other.failure)
 
 
+class NodeRunner(Protocol):
+    """Other machines that make runs. `ahead`: how many they can be busy with at once."""
+
+    @property
+    def ahead(self) -> int: ...
+
+    def begin_run(self, branch: Branch) -> Awaited[NodeRun]: ...
+
+
+def searched_by(plan: NodePlan, rules: RunRules) -> RunRules:
+    """The rules of the runs that a strategy makes: one that runs one order of each judges the states of the others."""
+    return replace(rules, cuts=plan.name in REDUCED and rules.checks.after_each)
+
+
 class NodeSearch:
     """One search; `run` once. `world`: makes a new execution, at its start. `token`: what repeats a run."""
 
@@ -84,16 +99,19 @@ class NodeSearch:
         *,
         again: Sequence[tuple[Action, ...]] = (),
         jobs: int = 1,
+        elsewhere: NodeRunner | None = None,
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
-        """`again`: orders in which another version failed, which are tested first."""
+        """`again`: orders in which another version failed, which are tested first. `elsewhere`: makes the runs; what
+        fails there is made again here, by `world`."""
         # constant
         self._world = world
         self._reduced = plan.name in REDUCED
-        self._rules = replace(rules, cuts=self._reduced and rules.checks.after_each)
+        self._rules = searched_by(plan, rules)
         self._describer = describer
         self._token = token
-        self._jobs = jobs
+        self._ahead = jobs - 1 if elsewhere is None else elsewhere.ahead
+        self._begin_run = self._begin_here if elsewhere is None else elsewhere.begin_run
         self._progress = progress
         self._meter = Meter(budget)
         self._frontier = Again(again, frontier_of(plan))
@@ -117,7 +135,7 @@ class NodeSearch:
         loop: Loop[Branch, Execution[Action, NodeRun]] = Loop(
             self._schedules,
             self._meter,
-            ahead=self._jobs - 1,
+            ahead=self._ahead,
             cost=lambda candidate, _: 0 if candidate.choice.followed else 1,
         )
         try:
@@ -139,14 +157,24 @@ class NodeSearch:
         )
 
     def _begin(self, branch: Branch) -> Awaited[Execution[Action, NodeRun]]:
-        future = self._pool.submit(self._made, path_of(branch))
+        begun = self._begin_run(branch)
 
         def awaited(left_s: float | None) -> Execution[Action, NodeRun] | None:
-            try:
-                run = future.result(left_s)
-            except NotYet:
+            run = begun(left_s)
+            if run is None:
                 return None
             return Execution(run.path, None, run) if branch.followed else execution_of(run)
+
+        return awaited
+
+    def _begin_here(self, branch: Branch) -> Awaited[NodeRun]:
+        future = self._pool.submit(self._made, path_of(branch))
+
+        def awaited(left_s: float | None) -> NodeRun | None:
+            try:
+                return future.result(left_s)
+            except NotYet:
+                return None
 
         return awaited
 

@@ -1,7 +1,8 @@
-"""Crash states that are executed on other machines: what they are sent, what they run, and who has which states.
+"""Crash states and runs that are executed on other machines: what these are sent, what they do, and who has which.
 
-`dask_cluster` is the only module that knows dask: another kind of cluster needs a `Cluster` (remote_runs.py) of its
-own.
+`dask_cluster` is the only module that knows dask: another kind of cluster needs a `Cluster` (remote_machines.py) of
+its own.
 
-Other rooms import `dask_cluster`, `libraries`, `remote_runs` and `shipment`.
+Other rooms import `dask_cluster`, `host`, `libraries`, `packing`, `remote_machines`, `remote_runs`, `shipment` and
+`shipped_files`.
 """

@@ -1,4 +1,4 @@
-"""The workers of a dask.distributed cluster, for remote_runs.py: each call is a task that is tied to one worker.
+"""The workers of a dask.distributed cluster, for remote_machines.py: each call is a task that is tied to one worker.
 
 dask moves no data and decides nothing here: a task that is tied to a lost worker would wait for it for ever, so who is
 there is asked for once a second. All of dask's own work is done in the thread of its event loop.
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from crashcheck.checker.remote import host
-from crashcheck.checker.remote.remote_runs import ClusterWorker, Returned
+from crashcheck.checker.remote.remote_machines import ClusterWorker, Returned
 from crashcheck.errors import CrashcheckError
 
 SCHEME = "dask://"
@@ -82,7 +82,7 @@ class DaskCluster:
             self._client.close(timeout=_CLOSE_S)
             os.close(self._wake)  # unless the loop, which writes to it, has not ended
 
-    # -- remote_runs.Cluster
+    # -- remote_machines.Cluster
 
     def workers(self) -> Mapping[str, ClusterWorker]:
         return self._workers

@@ -1,4 +1,4 @@
-"""What a machine of a cluster does for a search: it keeps files by content hash, and runs checks in worker processes.
+"""What a machine of a cluster does for a search: it keeps files by content hash, and executes what it is sent.
 
 Its functions may be called in any thread. A machine that has restarted, or that nobody has asked anything for a while,
 has no session: it answers that, and is sent what it needs again.
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import crashcheck
 from crashcheck.checker.execution.process import Ended
@@ -26,8 +26,9 @@ from crashcheck.checker.execution.worker_pool import AHEAD, STOPPED_S
 from crashcheck.checker.execution.worker_process import WorkerDied, WorkerProcess
 from crashcheck.checker.images import image_folder
 from crashcheck.checker.kept.keys import sources
-from crashcheck.checker.remote.packing import digests, unpack
-from crashcheck.checker.remote.shipment import FILES, Description, setup_below, unfit
+from crashcheck.checker.remote.packing import Packed, digests, unpack
+from crashcheck.checker.remote.shipment import Description, setup_below, unfit
+from crashcheck.checker.remote.shipped_files import FILES
 from crashcheck.runtime import sparse
 
 BATCH_S = 0.5  # after so long no further task of a batch is begun
@@ -58,21 +59,43 @@ def versions() -> Versions:
     return python, crashcheck.__version__, sources()
 
 
-class Session:
-    """One search's files and worker processes on this machine."""
+class HostSession(Protocol):
+    """What one search has on this machine, made of its folder, which is not there yet, and a description.
+
+    `begin` and `run` are what the functions of that name do below.
+    """
+
+    folder: Path
+
+    @property
+    def entries(self) -> Sequence[Packed]:
+        """The files that it needs."""
+        ...
+
+    def begin(self, pieces: Path, first: Any, slots: int) -> Any: ...
+
+    def run(self, slot: int, tasks: Sequence[Any]) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class StateSession:
+    """The files and worker processes of a search over crash states."""
 
     def __init__(self, folder: Path, description: Description) -> None:
         # constant
         self.folder = folder
         self.description = description
         # changing
-        self.used = monotonic()
-        self.calls = 0  # under way
         self._home: Path | None = None
         self._lock: int | None = None
         self.workers: list[WorkerProcess] = []
 
-    def begin(self, pieces: Path, task: Task, slots: int) -> Begun:
+    @property
+    def entries(self) -> Sequence[Packed]:
+        return self.description.entries
+
+    def begin(self, pieces: Path, first: Task, slots: int) -> Begun:
         """Start `slots` workers, and run the check of the uncrashed image."""
         self.folder.mkdir()
         unpack(self.description.entries, self.folder, lambda digest: (pieces / digest.hex()).read_bytes())
@@ -88,7 +111,7 @@ class Session:
         for worker in self.workers:
             if isinstance(trouble := _answer(worker), Trouble):
                 return Begun(trouble.text)
-        batch = self.run(0, [task])
+        batch = self.run(0, [first])
         files = {str(self.folder / FILES): ""}  # below it everything has the path that it has where it came from
         names = tuple({**worker.names, **files} for worker in self.workers)
         return Begun(batch.why, names, batch.ended[0] if batch.ended else None)
@@ -135,31 +158,40 @@ def _answer(worker: WorkerProcess) -> Trouble | tuple[int, Ended] | None:
 
 
 @dataclass(eq=False)
+class _Use:
+    """Who uses a session. `calls`: under way; `used`: when the last one ended."""
+
+    session: HostSession
+    used: float = field(default_factory=monotonic)
+    calls: int = 0
+
+
+@dataclass(eq=False)
 class _Host:
     """The sessions of this process, by folder: it may be several machines of a cluster."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    sessions: dict[Path, Session] = field(default_factory=dict)
+    sessions: dict[Path, _Use] = field(default_factory=dict)
     cleaning: bool = False  # whether a thread ends idle sessions
 
     @contextmanager
-    def using(self, folder: Path) -> Iterator[Session | None]:
+    def using(self, folder: Path) -> Iterator[HostSession | None]:
         """A session that is not idle meanwhile; None if there is none."""
         with self.lock:
-            session = self.sessions.get(folder)
-            if session is not None:
-                session.calls += 1
+            use = self.sessions.get(folder)
+            if use is not None:
+                use.calls += 1
         try:
-            yield session
+            yield None if use is None else use.session
         finally:
             with self.lock:
-                if session is not None:
-                    session.calls -= 1
-                    session.used = monotonic()
+                if use is not None:
+                    use.calls -= 1
+                    use.used = monotonic()
 
-    def add(self, session: Session) -> None:
+    def add(self, session: HostSession) -> None:
         with self.lock:
-            self.sessions[session.folder] = session
+            self.sessions[session.folder] = _Use(session)
             if not self.cleaning:
                 self.cleaning = True
                 threading.Thread(target=self._clean, daemon=True).start()
@@ -167,11 +199,12 @@ class _Host:
     def needed(self) -> set[str]:
         """The hashes of all pieces that sessions name."""
         with self.lock:
-            return {digest.hex() for one in self.sessions.values() for digest in digests(one.description.entries)}
+            return {digest.hex() for one in self.sessions.values() for digest in digests(one.session.entries)}
 
-    def pop(self, folder: Path) -> Session | None:
+    def pop(self, folder: Path) -> HostSession | None:
         with self.lock:
-            return self.sessions.pop(folder, None)
+            use = self.sessions.pop(folder, None)
+        return None if use is None else use.session
 
     def _clean(self) -> None:
         """End sessions whose owner has not asked anything for a while."""
@@ -179,11 +212,11 @@ class _Host:
             for session in self.pop_idle():
                 session.close()
 
-    def pop_idle(self) -> list[Session]:
+    def pop_idle(self) -> list[HostSession]:
         with self.lock:
             latest = monotonic() - _IDLE_S
             idle = [folder for folder, one in self.sessions.items() if not one.calls and one.used < latest]
-            return [self.sessions.pop(folder) for folder in idle]
+            return [self.sessions.pop(folder).session for folder in idle]
 
 
 _host = _Host()
@@ -196,7 +229,8 @@ def _below(folder: Path, name: bytes) -> Path:
 def hello(folder: Path, name: bytes, theirs: Versions, description: bytes) -> tuple[str, list[bytes]]:
     """Begin a session: why this machine cannot be used, or the hashes of pieces that it lacks.
 
-    `folder`: where files may be kept; `description`: encoded, as another version may have other types.
+    `folder`: where files may be kept; `description`: the class of the session and what it is made of, encoded, as
+    another version may have other types.
     """
     own = versions()
     for what, here, there in zip(("Python", "crashcheck"), theirs, own, strict=False):
@@ -204,16 +238,17 @@ def hello(folder: Path, name: bytes, theirs: Versions, description: bytes) -> tu
             return f"it has {what} {there}, not {here}", []
     if own != theirs:
         return f"its crashcheck {crashcheck.__version__} has other sources", []
-    wanted: Description = pickle.loads(description)
+    make, wanted = pickle.loads(description)
     end(folder, name)
     pieces = folder / _PIECES
     pieces.mkdir(exist_ok=True)
-    _host.add(Session(_below(folder, name), wanted))
+    session: HostSession = make(_below(folder, name), wanted)
+    _host.add(session)
     kept = _host.needed()
     for path in pieces.iterdir():
         if path.suffix == "" and path.name not in kept:
             path.unlink(missing_ok=True)
-    return "", [digest for digest in digests(wanted.entries) if not (pieces / digest.hex()).exists()]
+    return "", [digest for digest in digests(session.entries) if not (pieces / digest.hex()).exists()]
 
 
 def put(folder: Path, name: bytes, pieces: Sequence[bytes]) -> None:
@@ -225,20 +260,20 @@ def put(folder: Path, name: bytes, pieces: Sequence[bytes]) -> None:
         new.replace(path)
 
 
-def begin(folder: Path, name: bytes, task: Task, slots: int) -> Begun | None:
-    """Start `slots` workers, and run the check of the uncrashed image; None if there is no such session."""
+def begin(folder: Path, name: bytes, first: Any, slots: int) -> Any:
+    """Prepare `slots` executions at a time, and execute what is first; None if there is no such session."""
     with _host.using(_below(folder, name)) as session:
         if session is None:
             return None
         try:
-            return session.begin(folder / _PIECES, task, slots)
+            return session.begin(folder / _PIECES, first, slots)
         except BaseException:
             session.close()
             raise
 
 
-def run(folder: Path, name: bytes, slot: int, tasks: Sequence[Task]) -> BatchOutcome | None:
-    """Run tasks on the worker `slot`, whose bases are where its last task left them; None as `begin`."""
+def run(folder: Path, name: bytes, slot: int, tasks: Sequence[Any]) -> Any:
+    """Execute tasks in the place `slot`, as many as there is time for; None as `begin`."""
     with _host.using(_below(folder, name)) as session:
         return None if session is None else session.run(slot, tasks)
 

@@ -26,7 +26,7 @@ from crashcheck.checker.oracles.copies import CopiesDiffer
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.kept_verdicts import stacked
 from crashcheck.checker.policy import judge, rules_of, sources_of
-from crashcheck.checker.remote.remote_runs import Cluster
+from crashcheck.checker.remote.remote_machines import Cluster
 from crashcheck.checker.results import RunResult, StopReason
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.reopened import nothing_checked, with_reopens
@@ -39,6 +39,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import executed_by, executor_of
 from crashcheck.stages.failing_states import LastFailures, failing_states, read_failing, write_failing
+from crashcheck.stages.node_cluster import runs_on
 from crashcheck.stages.nodes import search_nodes
 from crashcheck.stages.phases import OnProgress, TimedPhases, left_of
 from crashcheck.stages.recording import (
@@ -98,8 +99,9 @@ def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
     options = replace(options, on_progress=timed.at)
     with built(config, options.on_phase) as run_folder:
         if config.nodes is not None:
+            cluster = partial(runs_on, options.cluster) if options.cluster is not None else None
             result = search_nodes(
-                config, run_folder.path, options.workers, options.on_progress, failing=options.failing
+                config, run_folder.path, options.workers, options.on_progress, options.failing, cluster
             )
             if options.change is not None:
                 result = ChangedCode(options.change, config.folder, NO_FACTS).mark(result)

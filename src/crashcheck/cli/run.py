@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from crashcheck.checker.baseline import Known
     from crashcheck.checker.kept.runs_file import Share
-    from crashcheck.checker.remote.remote_runs import Cluster
+    from crashcheck.checker.remote.remote_machines import Cluster
     from crashcheck.checker.results import Finding, RunResult
     from crashcheck.pipeline import Ran, RunOptions
     from crashcheck.reports.formats.failure import Failure
@@ -51,7 +51,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--executor",
         metavar="dask://HOST:PORT",
-        help="execute crash states on the workers of a dask.distributed cluster, whose scheduler is there",
+        help="execute crash states, or runs of nodes, on the workers of a dask.distributed cluster, whose scheduler is "
+        "there",
     )
     parser.set_defaults(shards=())
     add_options(parser)
@@ -197,7 +198,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _check_options_of_nodes(args: argparse.Namespace) -> None:
     """Of the options those that work on crash states have no meaning for runs of nodes."""
-    names = ("shard", "shards", "executor", "resume")
+    names = ("shard", "shards", "resume")
     given = [name for name in names if getattr(args, name)] + ["depth"] * (args.depth > 1)
     if given:
         option = f"--{given[0].replace('_', '-')}"

@@ -23,7 +23,8 @@ from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.remote.remote_runs import Cluster, RemoteRuns
+from crashcheck.checker.remote.remote_machines import Cluster
+from crashcheck.checker.remote.remote_runs import RemoteRuns
 from crashcheck.checker.remote.shipment import shipment_of
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError

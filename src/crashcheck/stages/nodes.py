@@ -7,7 +7,8 @@ import hashlib
 import os
 import queue
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,8 @@ from crashcheck.checker.images import image_folder
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.disks import RankedDisks
 from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks
-from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
-from crashcheck.checker.nodes.strategies import REDUCED, NodePlan
+from crashcheck.checker.nodes.search import NodeRunner, NodeSearch, NodeSearchResult, searched_by
+from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, NodeStrategy
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
@@ -40,7 +41,7 @@ from crashcheck.stages.node_checks import CommandChecks, NodeStates
 from crashcheck.stages.phases import OnProgress
 
 _FOLDER = "nodes"  # in a run's folder
-_STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memory
+STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memory
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +115,16 @@ class NodeSetup:
             checks=StateChecks(partial(self._checks, set()), self.nodes.check.after is not None),
         )
 
+    def plan(self) -> NodePlan:
+        """The strategy."""
+        one = self.nodes.strategy
+        name: NodeStrategy = one.name  # type: ignore[assignment]  # one of NODE_STRATEGIES
+        return NodePlan(name, one.runs, one.deviations, one.rounds, one.backtracks, one.seed)
+
+    def rules_of_search(self) -> RunRules:
+        """What all runs share that the strategy makes."""
+        return searched_by(self.plan(), self.rules())
+
     def _checks(self, passed: set[NodeStates], world: World) -> RunChecks:
         assert isinstance(world, PlacedWorld)
         cuts = self.nodes.strategy.name in REDUCED
@@ -176,41 +187,40 @@ class PlacedWorld(NodeWorld):
 
 
 def search_nodes(
-    config: Config, folder: Path, jobs: int, on_progress: OnProgress, failing: Path | None = None
+    config: Config,
+    folder: Path,
+    jobs: int,
+    on_progress: OnProgress,
+    failing: Path | None = None,
+    cluster: Callable[[NodeSetup], AbstractContextManager[NodeRunner]] | None = None,
 ) -> RunResult:
     """Search the orders of actions of a configuration's nodes. Raises CrashcheckError.
 
-    `failing`: a file of the orders that failed in the last run, taken first; it gets those of this run.
+    `failing`: a file of the orders that failed in the last run, taken first; it gets those of this run. `cluster`:
+    makes the runs.
     """
     assert config.nodes is not None
     last = LastOrders(failing)
     image_folder.remove_abandoned(folder)
-    states = image_folder.home(folder, _STATE_BYTES, jobs + 1)
+    states = image_folder.home(folder, STATE_BYTES, jobs + 1)
     lock = image_folder.lock(states)
     setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states)
     digest = setup.digest()
-    chosen = config.nodes.strategy
-    plan = NodePlan(
-        chosen.name,  # type: ignore[arg-type]  # one of NODE_STRATEGIES
-        chosen.runs,
-        chosen.deviations,
-        chosen.rounds,
-        chosen.backtracks,
-        chosen.seed,
-    )
-    on_progress("checking", None)
     try:
-        found = NodeSearch(
-            setup.world,
-            setup.rules(),
-            plan,
-            setup.describer(),
-            lambda actions: str(OrderToken(digest, tuple(actions))),
-            Budget(config.budget.seconds, config.budget.states),
-            again=last.orders(),
-            jobs=jobs,
-            progress=partial(on_progress, "checking"),
-        ).run()
+        with nullcontext() if cluster is None else cluster(setup) as elsewhere:
+            on_progress("checking", None)
+            found = NodeSearch(
+                setup.world,
+                setup.rules(),
+                setup.plan(),
+                setup.describer(),
+                lambda actions: str(OrderToken(digest, tuple(actions))),
+                Budget(config.budget.seconds, config.budget.states),
+                again=last.orders(),
+                jobs=jobs,
+                elsewhere=elsewhere,
+                progress=partial(on_progress, "checking"),
+            ).run()
     except Diverged as error:
         raise CrashcheckError(
             "nodes-diverged",

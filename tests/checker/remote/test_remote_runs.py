@@ -1,80 +1,25 @@
-"""States of a search on other machines: the same is found whatever happens to the machines, and misfits are refused.
-
-The machines are folders here: their calls are made at once, in this process.
-"""
+"""States of a search on other machines: the same is found whatever happens to the machines, and misfits are refused."""
 
 from __future__ import annotations
 
 import os
-import pickle
-import select
 import signal
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.remote import host, remote_runs
-from crashcheck.checker.remote.remote_runs import ClusterWorker, Returned
+from crashcheck.checker.remote import host, remote_machines, remote_runs
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.strategies import Exhaustive
 from crashcheck.errors import CrashcheckError
 from crashcheck.stages.executor_setup import executed_by
 from support.checked_worlds import LINES, World, put_flag_first, without_times, words, world_of_lines
+from support.cluster_of_folders import Machines
 
 BATCH = 4
-OnCall = Callable[[str, str, int], bool]  # worker, function, how often it was called there before; whether to answer
-
-
-class Machines:
-    """A cluster of machines, each a folder."""
-
-    name = "machines"
-
-    def __init__(self, folder: Path, names: str = "ab") -> None:
-        self.folders = {name: folder / name for name in names}
-        for each in self.folders.values():
-            each.mkdir(parents=True, exist_ok=True)
-        self.there = dict.fromkeys(names, 1)  # with their threads
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.on_call: OnCall = lambda worker, function, before: True
-        self._returned: list[Returned] = []
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
-
-    def workers(self) -> Mapping[str, ClusterWorker]:
-        return {name: ClusterWorker(f"machine {name}", threads) for name, threads in self.there.items()}
-
-    def call(self, worker: str, function: str, *arguments: object) -> int:
-        before = self.calls[worker, function]
-        self.calls[worker, function] += 1
-        number = self.calls.total()
-        if not self.on_call(worker, function, before):
-            return number
-        try:
-            value = getattr(host, function)(self.folders[worker], *pickle.loads(pickle.dumps(arguments)))
-            self._returned.append(Returned(number, pickle.loads(pickle.dumps(value))))
-        except OSError as error:
-            self._returned.append(Returned(number, None, str(error)))
-        os.eventfd_write(self._wake, 1)
-        return number
-
-    def returned(self) -> list[Returned]:
-        if self._returned:
-            os.eventfd_read(self._wake)
-        returned, self._returned = self._returned, []
-        return returned
-
-    def fileno(self) -> int:
-        return self._wake
-
-    def wait(self, seconds: float) -> None:
-        select.select([self._wake], [], [], seconds)
-
-    def close(self) -> None:
-        os.close(self._wake)
 
 
 @pytest.fixture
@@ -82,8 +27,8 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machin
     monkeypatch.setattr(remote_runs, "_MOST", BATCH)
     made = Machines(tmp_path / "machines")
     yield made
-    for session in host._host.sessions.values():  # of machines that were lost
-        session.close()
+    for use in host._host.sessions.values():  # of machines that were lost
+        use.session.close()
     host._host.sessions.clear()
     made.close()
 
@@ -187,7 +132,7 @@ def test_a_machine_that_does_not_answer_is_not_waited_for(
 ) -> None:
     def silent(worker: str, function: str, before: int) -> bool:
         answers = (worker, function, before) != ("a", "run", 2)
-        monkeypatch.setattr(remote_runs, "_SLACK_S", 60.0 if answers else -1e6)  # its time is over at once
+        monkeypatch.setattr(remote_machines, "_SLACK_S", 60.0 if answers else -1e6)  # its time is over at once
         return answers
 
     machines.on_call = silent
@@ -215,9 +160,9 @@ def test_a_machine_whose_worker_process_is_killed_is_not_used_any_more(
 ) -> None:
     def killed(worker: str, function: str, before: int) -> bool:
         if (worker, function, before) == ("a", "run", 2):
-            for session in host._host.sessions.values():
-                if session.folder.parent == machines.folders["a"]:
-                    for process in session.workers:
+            for use in host._host.sessions.values():
+                if use.session.folder.parent == machines.folders["a"]:
+                    for process in use.session.workers:
                         os.kill(process.pid, signal.SIGKILL)
         return True
 
