@@ -55,12 +55,16 @@ class RunFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Describer:
-    """Names what a search of some nodes finds. `place`: of the node in the configuration; `faults`: what fails how."""
+    """Names what a search of some nodes finds. `place`: of the node in the configuration; `faults`: what fails how.
+
+    `numbered`: of the faults with a number, by their place in the configuration, which call of which node it is.
+    """
 
     roles: Sequence[NodeRole]
     model: str
     place: Location
     faults: Sequence[str] = ()
+    numbered: Sequence[str] = ()
 
     def node(self, number: int) -> str:
         return self.roles[number].name if 0 <= number < len(self.roles) else f"n{number}"

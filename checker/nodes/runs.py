@@ -136,6 +136,7 @@ class NodeRun:
     failing_cut: Sequence[Action] = ()  # if the run did not fail: actions after which, without the others, a check does
     all_cuts: bool = True  # whether all consistent cuts were judged
     untried_disks: int = 0  # crashes of machines that may leave more than was offered
+    met_faults: frozenset[int] = frozenset()  # the numbers of those with which a call failed
 
     @property
     def chosen(self) -> Sequence[Action]:
@@ -220,6 +221,7 @@ class _Executing:
             self._failure,
             tuple(self._uncontrolled()),
             untried_disks=self._world.untried_disks,
+            met_faults=frozenset(self._world.met_faults),
         )
         if not self._rules.cuts or run.failure is not None or ending is Ending.ASLEEP:
             return run

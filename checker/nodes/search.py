@@ -20,6 +20,7 @@ from crashcheck.checker.nodes.minimise import Minimal, Minimising, until_failure
 from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
 from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execute, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
+from crashcheck.checker.nodes.unused import Used
 from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
 from crashcheck.checker.search.loop import Loop
@@ -122,6 +123,7 @@ class NodeSearch:
         # changing
         self._runs = self._failing = self._flaky = self._at_bound = self._not_all_cuts = 0
         self._untried_disks = 0
+        self._used = Used()
         self._followed = 0  # runs in orders of another version
         self._passed: set[tuple[Action, ...]] = set()  # of these orders
         self._findings: dict[str, Finding] = {}  # by id
@@ -143,6 +145,7 @@ class NodeSearch:
         finally:
             self._pool.shutdown(cancel_futures=True)
         found = self._findings.values()
+        unused = self._used.warnings(self._rules.failures, self._describer.numbered)
         return NodeSearchResult(
             findings=tuple(one for one in found if not one.uncertain),
             uncertain=tuple(one for one in found if one.uncertain),
@@ -150,7 +153,7 @@ class NodeSearch:
             stop_reason=stop,
             runs=self._runs,
             cut=self._schedules.cut - self._followed,
-            warnings=(*loop.reached.warnings, *self._warnings),
+            warnings=(*loop.reached.warnings, *self._warnings, *unused),
             uncontrolled=tuple(self._uncontrolled),
             discoveries=tuple(self._discoveries),
             passed=frozenset(self._passed),
@@ -192,6 +195,7 @@ class NodeSearch:
         self._at_bound += run.ending is Ending.BOUND
         self._not_all_cuts += not run.all_cuts
         self._untried_disks += run.untried_disks
+        self._used.take(run)
         if run.failing_cut:
             run = self._made(GuidedPath(run.failing_cut), until_failure=True)
             if run.failure is None:

@@ -7,7 +7,7 @@ another; messages of a link are numbered from 0 in the order in which the sender
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -93,6 +93,7 @@ class World(Protocol):
 
     uncontrolled: Mapping[int, Sequence[str]]  # by node, what it did that may differ when the run is repeated
     untried_disks: int = 0  # crashes of machines that may leave more than `enabled` offers
+    met_faults: Set[int] = frozenset()  # the numbers of those with which a call has failed
 
     def enabled(self) -> Sequence[Action]:
         """What may happen now; empty if nothing is left. The order is the same in each run.

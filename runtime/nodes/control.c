@@ -102,7 +102,7 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
         run_end(node);
         break;
     case CC_FAULT:
-        fault_add(node, (const char *)bytes, (int)order->other, order->number, order->port);
+        fault_add(node, (const char *)bytes, order);
         break;
     case CC_REQUEST:
         if (object && from)

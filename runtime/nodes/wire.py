@@ -43,6 +43,7 @@ class NodeEvent(IntEnum):
     FAILED = 15
     UNREST = 16
     REST = 17
+    FAULT_MET = 18
 
 
 class WireFrame(NamedTuple):

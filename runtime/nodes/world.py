@@ -22,6 +22,7 @@ _REFUSED_ERROR = 111  # ECONNREFUSED
 _STANDARD_OUTPUT = 1
 _FOR_EVER = 0xFFFF  # times that a call fails
 _TICKS_NS = 1_000_000
+_ERROR_BITS = 16  # of an error; what is above is the fault's number
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class NodeWorld(World):
         self._log: list[dict[str, object]] = []
         self.uncontrolled: dict[int, list[str]] = {}
         self.untried_disks = 0
+        self.met_faults: set[int] = set()
         self.calls = 0
         programs = programs or build_nodes()
         ours, theirs = socket.socketpair()
@@ -302,7 +304,8 @@ class NodeWorld(World):
 
     def _fail_call(self, node: int, fault: CallFault, step: _Step, *, skip: int, times: int) -> None:
         name = fault.call.encode() + b"\0"
-        self._order(NodeOrder.FAULT, node, step, number=skip, other=fault.error, port=times, data=name)
+        error = fault.error | fault.number << _ERROR_BITS
+        self._order(NodeOrder.FAULT, node, step, number=skip, other=error, port=times, data=name)
 
     def _cut(self, action: Action, step: _Step) -> None:
         self._cuts.add((action.node, action.peer))
@@ -362,6 +365,8 @@ class NodeWorld(World):
             node.alive = False
             if not node.crashed:
                 node.status = step.ended = frame.number
+        elif frame.tag == NodeEvent.FAULT_MET:
+            self.met_faults.add(frame.number)
         elif frame.tag == NodeEvent.UNCONTROLLED:
             self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
         elif frame.tag == NodeEvent.FAILED:

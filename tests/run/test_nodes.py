@@ -130,6 +130,20 @@ def test_a_call_that_fails_by_choice_is_named(project: Path) -> None:
     assert any("coordinator ends with status 3 if coordinator has a failing send (EPIPE)" in one for one in messages)
 
 
+def test_a_call_with_a_number_that_never_comes_and_a_bound_that_nothing_draws_on_are_in_the_report(
+    project: Path,
+) -> None:
+    fault = '[[faults]]\ncall = "send"\nnode = "coordinator"\nnth = {nth}\n[bounds]\nloss = 2\n'
+    unused = {
+        99: ["in no run (of 5) did a call meet [[faults]] 1: send number 99 of coordinator (EIO)"],
+        2: [],
+    }
+    for nth, named in unused.items():
+        _, report, printed = run(project, NODES.format(arguments="yyn") + fault.format(nth=nth), "--states", "5")
+        never = "no run (of 5) drew on [bounds] loss = 2: no datagram was on its way"
+        assert [text for text in report["run"]["warnings"] if "no run" in text] == [never, *named], printed
+
+
 def test_a_check_of_progress_needs_no_failure_after_the_run(project: Path) -> None:
     text = NODES.format(arguments="yyn") + '[check]\nprogress = "grep -q %s {state}/n0.output"\n'
     assert run(project, text % "abort", "--states", "5")[0] == 0

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, World
 
 Sends = Sequence[tuple[int, str]]  # receivers and data
 
@@ -161,12 +161,13 @@ def _with(state: State, number: int, node: Node) -> State:
     return replace(state, nodes=(*state.nodes[:number], node, *state.nodes[number + 1 :]))
 
 
-class MessageWorld:
+class MessageWorld(World):
     """A program run as nodes are run (actions.World)."""
 
     def __init__(self, program: MessageProgram) -> None:
         self.uncontrolled: Mapping[int, Sequence[str]] = {}
         self.untried_disks = 0
+        self.met_faults: frozenset[int] = frozenset()
         self.program = program
         self.reached, self._to_start = started(program)
 

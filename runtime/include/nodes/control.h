@@ -364,7 +364,7 @@ void recording_executed(const struct thread *thread);
 void recording_ended(const struct thread *thread, int status);
 
 /* faults.c */
-void fault_add(const struct node *node, const char *call, int error, uint32_t skip, uint16_t times); /* UINT16_MAX: all; 0: none yet */
+void fault_add(const struct node *node, const char *call, const struct cc_frame *order); /* as CC_FAULT has it */
 int64_t fault_of(const struct thread *thread);                  /* the result of the call that begins; 0: it does not fail */
 bool fault_wants(const struct node *node, uint64_t number);     /* of a call: it may fail */
 

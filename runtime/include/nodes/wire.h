@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define CC_WIRE_VERSION 2
+#define CC_WIRE_VERSION 3
 
 struct cc_frame {
     uint8_t tag;
@@ -32,7 +32,7 @@ enum cc_order {
     CC_RESET,          /* number: a connected socket */
     CC_DATAGRAM,       /* number: a socket, port and bytes: sender's address, data */
     CC_FIRE,           /* number: of the timer, of this node */
-    CC_FAULT,          /* bytes: name of a call, of which `port` fail (65535: all) after the next `number`; other: the error */
+    CC_FAULT,          /* bytes: name of a call, of which `port` fail (65535: all) after the next `number`; other: the error, and from bit 16 on the fault's number */
     CC_KILL,           /* all processes of the node; other: 1 if its machine loses the power, and its trace ends */
 };
 
@@ -54,6 +54,7 @@ enum cc_event {
     CC_FAILED,         /* the run is over; bytes: why */
     CC_UNREST,         /* the node did not rest in time */
     CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
+    CC_FAULT_MET,      /* number: of the fault with which a call of the node fails */
 };
 
 #endif

@@ -5,11 +5,14 @@
 #include "nodes/control.h"
 
 #define FOR_EVER UINT16_MAX /* of `times` */
+#define ERROR_BITS 16
+#define ERROR ((1u << ERROR_BITS) - 1)
 
 struct fault {
     const struct node *node;
     const struct fault_family *family;
     int64_t error;
+    uint32_t number;
     uint32_t skip;  /* so many calls are made before one fails */
     uint16_t times; /* so many fail; 0: none yet */
     struct fault *next;
@@ -37,15 +40,16 @@ static bool fails(struct fault *fault, const struct thread *thread)
     }
     if (fault->times != FOR_EVER)
         fault->times--;
+    wire_event((struct cc_frame){.tag = CC_FAULT_MET, .node = fault->node->index, .number = fault->number}, NULL, NULL, 0);
     return true;
 }
 
-void fault_add(const struct node *node, const char *call, int error, uint32_t skip, uint16_t times)
+void fault_add(const struct node *node, const char *call, const struct cc_frame *order)
 {
     struct fault *fault = calloc(1, sizeof *fault);
     if (!fault)
         abort();
-    *fault = (struct fault){node, fault_family_named(call), error, skip, times, faults};
+    *fault = (struct fault){node, fault_family_named(call), order->other & ERROR, order->other >> ERROR_BITS, order->number, order->port, faults};
     if (!fault->family)
         fail("fault", call);
     faults = fault;

@@ -28,6 +28,7 @@ from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
 from crashcheck.command import Command
 from crashcheck.config import Config
+from crashcheck.config.faults import NodeFault
 from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
@@ -153,7 +154,13 @@ class NodeSetup:
         line = next((at for at, text in enumerate(lines, 1) if text.strip().startswith("[[node]]")), 1)
         place = Location(self.config.path.name, line, 0, "", "", (), lines[line - 1].strip())
         faults = [f"{fault.call} ({fault.error})" for fault in self.nodes.faults]
-        return Describer(self.rules().roles, self.config.model.name, place, faults)
+        numbered = [_numbered(fault) for fault in self.nodes.faults]
+        return Describer(self.rules().roles, self.config.model.name, place, faults, numbered)
+
+
+def _numbered(fault: NodeFault) -> str:
+    """Which call a fault with a number is; empty of one that the search chooses."""
+    return f"{fault.call} number {fault.nth} of {fault.node or 'any node'} ({fault.error})" if fault.nth else ""
 
 
 class PlacedWorld(NodeWorld):

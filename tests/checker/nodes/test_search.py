@@ -21,7 +21,11 @@ CONFIGURED = Location("crashcheck.toml", 1, 0, "", "", ())
 
 
 def searched(
-    program: MessageProgram, strategy: NodeStrategy = "dpor", jobs: int = 1, ends: Sequence[int] = ()
+    program: MessageProgram,
+    strategy: NodeStrategy = "dpor",
+    jobs: int = 1,
+    ends: Sequence[int] = (),
+    states: int | None = None,
 ) -> NodeSearchResult:
     roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
     return NodeSearch(
@@ -30,7 +34,7 @@ def searched(
         NodePlan(strategy, runs=200, rounds=4, backtracks=20),
         Describer(roles, "none", CONFIGURED),
         lambda actions: repr(tuple(actions)),
-        Budget(),
+        Budget(states=states),
         jobs=jobs,
     ).run()
 
@@ -180,3 +184,35 @@ def test_a_message_that_need_not_be_delivered_twice_is_delivered() -> None:
     )
     found = searched(program)
     assert {finding.message for finding in found.findings} == {"n1 ends with status 1 in the default order of actions"}
+
+
+def one_message(**failures: int) -> MessageProgram:
+    return MessageProgram(
+        2,
+        lambda node: Does("", [(1, "ping")] if node == 0 else ()),
+        lambda node, memory, sender, data: Does(""),
+        failures=failures,
+    )
+
+
+def test_bounds_that_no_run_drew_on_are_named_with_the_reason() -> None:
+    found = searched(one_message(loss=1, reset=1), "dfs")
+    assert found.warnings == ("no run (of 2) drew on [bounds] reset = 1: no connection was open",)
+    found = searched(one_message(loss=1), "dfs", states=1)
+    assert found.warnings == ("no run (of 1) drew on [bounds] loss = 1: the search ended before",)
+
+
+class WithFault(MessageWorld):
+    """A world in which a call met the second of the configured faults."""
+
+    def __init__(self, program: MessageProgram) -> None:
+        super().__init__(program)
+        self.met_faults = frozenset({1})
+
+
+def test_a_fault_with_a_number_that_no_call_met_is_named() -> None:
+    describer = Describer([], "none", CONFIGURED, numbered=["recv number 9 of n1 (EIO)", "send number 1 of n1 (EIO)"])
+    rules = RunRules([NodeRole("n0"), NodeRole("n1")], 300, {})
+    program = one_message()
+    found = NodeSearch(lambda: WithFault(program), rules, NodePlan("dpor"), describer, repr, Budget()).run()
+    assert found.warnings == ("in no run (of 1) did a call meet [[faults]] 1: recv number 9 of n1 (EIO)",)
