@@ -125,6 +125,57 @@ def coverage_over_states(panels: Mapping[str, tuple[Sequence[int], float, Mappin
     return "\n".join([head, title, f"<style>{_STYLE}</style>", *body, "</svg>", ""])
 
 
+def counts_over_runs(panels: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    """Two panels in a row: how much the first runs of each strategy have reached. The legend is below."""
+    rows, gap, high = (len(panels) + 1) // 2, 64, 190
+    wide = (_WIDTH - _LEFT - gap - 12) / 2
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    body = []
+    for number, (title, lines) in enumerate(panels.items()):
+        left, top = _LEFT + number % 2 * (wide + gap), 28 + number // 2 * (high + 64)
+        runs, most = (max(reach(counts) for counts in lines.values()) for reach in (len, max))
+
+        def x(count: float, left: float = left, runs: int = runs) -> float:
+            return left + wide * count / runs
+
+        def y(count: float, top: float = top, most: int = most) -> float:
+            return top + high * (1 - count / most)
+
+        body.append(f'<text x="{left + wide / 2:.1f}" y="{top - 10}" text-anchor="middle">{escape(title)}</text>')
+        body.append(f'<path class="axis" fill="none" d="M{left:.1f} {top}V{top + high}H{left + wide:.1f}"/>')
+        for mark in range(0, most + 1, _step(most)):
+            body.append(f'<path class="grid" d="M{left:.1f} {y(mark):.1f}H{left + wide:.1f}"/>')
+            body.append(f'<text x="{left - 6:.1f}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:,}</text>')
+        for mark in range(0, runs + 1, _step(runs)):
+            body.append(f'<text x="{x(mark):.1f}" y="{top + high + 16}" text-anchor="middle">{mark:,}</text>')
+        body.append(f'<text x="{left + wide:.1f}" y="{top + high + 32}" text-anchor="end">runs</text>')
+        for name, counts in lines.items():
+            points = [(x(0), y(0)), *((x(at), y(count)) for at, count in enumerate(counts, 1))]
+            body.append(_line(_corners(points), _COLOURS[names.index(name)]))
+            body.append(_dot(points[-1], _COLOURS[names.index(name)]))
+    height, legend = 28 + rows * (high + 64), _LEFT
+    for name, colour in zip(names, _COLOURS, strict=False):
+        body.append(f'<text x="{legend}" y="{height}" style="fill:{colour}">{escape(name)}</text>')
+        legend += 8 * len(name) + 24
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height + 12}" role="img">'
+    title = "<title>Partial orders and protocol states over runs</title>"
+    return "\n".join([head, title, f"<style>{_STYLE}</style>", *body, "</svg>", ""])
+
+
+def _corners(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of a line without those inside a straight part of it."""
+    return [
+        point
+        for at, point in enumerate(points)
+        if at in (0, len(points) - 1) or abs(point[1] - points[at - 1][1] - (points[at + 1][1] - point[1])) > 1e-6
+    ]
+
+
+def _dot(point: tuple[float, float], colour: str) -> str:
+    """Where a line ends: a strategy may have no further run."""
+    return f'<circle cx="{point[0]:.1f}" cy="{point[1]:.1f}" r="3" fill="{colour}"/>'
+
+
 def _step(many: int) -> int:
     """Between the marks of an axis: a round number, for five at most beside zero."""
     steps = (step * 10**power for power in range(len(str(many))) for step in (1, 2, 5) if many / step / 10**power <= 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.papers.parts import Part, calls, coverage, executions, invariants, left_out, pmreorder
+from bench.papers.parts import Part, calls, coverage, executions, invariants, left_out, partial_orders, pmreorder
 
 PARTS: tuple[Part[Any], ...] = (
     left_out.PART,
@@ -13,4 +13,5 @@ PARTS: tuple[Part[Any], ...] = (
     executions.PART,
     pmreorder.PART,
     calls.PART,
+    partial_orders.PART,
 )
