@@ -3,10 +3,11 @@
 `chunks` reads the file for `reader`. `dump` prints a trace as text; `completeness` compares what it replays to with the
 image that the workload left, and `replay` does the same for a trace of system calls. `calls` has one value for each
 event about a name, and `functions` names the functions of call sites. `content` compares what two recordings hold.
-`digests` reads what the files held while the run was recorded.
+`digests` reads what the files held while the run was recorded. `debug_lines` finds lines of programs that somebody else
+built.
 
-Other rooms import `accesses`, `calls`, `completeness`, `content`, `digests`, `dump`, `functions`, `reader` and
-`replay`.
+Other rooms import `accesses`, `calls`, `completeness`, `content`, `debug_lines`, `digests`, `dump`, `functions`,
+`reader` and `replay`.
 """
 
 from crashcheck.analyzer.trace.reader import CallSite, Facts, Inode, Trace, WatchedFile, read

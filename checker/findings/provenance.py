@@ -132,14 +132,14 @@ class TraceProvenance:
         chain = [site for site in known if site is not None and site.name]
         if not chain:
             return None
-        own = [_ownership(site.module) for site in chain]
+        own = [ownership(site.module) for site in chain]
         at = own.index(max(own))
         here, file = chain[at], self._project.file(chain[at].module)
         stack = tuple(Frame(above.name, self._project.file(above.module), above.line) for above in chain[at + 1 :])
         return Location(file, here.line, here.column, here.name, "", stack, source_line(here.module, here.line))
 
 
-def _ownership(path: str) -> int:
+def ownership(path: str) -> int:
     """Of a source of Python: 2 if it is the program's own, 1 if it is of an installed package, else 0."""
     if _PACKAGES.search(path):
         return 1

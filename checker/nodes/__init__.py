@@ -2,5 +2,5 @@
 
 Returns `NodeSearchResult`s: findings, counts, and why each search ended.
 
-Other rooms import `cuts`, `describe`, `disks`, `paths`, `runs`, `search` and `strategies`.
+Other rooms import `cuts`, `describe`, `disks`, `paths`, `runs`, `search`, `stacks` and `strategies`.
 """

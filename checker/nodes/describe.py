@@ -17,6 +17,7 @@ from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, 
 from crashcheck.checker.oracles.symptoms import masked, signs
 from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, Verdict
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message
+from crashcheck.source import spoken
 
 _DATA_CHARS = 24  # of a message, in a sentence
 _SHOWN_CHARS = 200  # of a message, in the evidence
@@ -51,6 +52,7 @@ class RunFacts(NamedTuple):
 
     sent: Mapping[Action, Sent] = MappingProxyType({})  # messages, by the names of their deliveries
     lost: Mapping[Action, str] = MappingProxyType({})  # what machines start again without
+    places: bool = False  # whether messages are named by the calls that sent them as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +76,12 @@ class Describer:
         run, failure = minimal.run, minimal.run.failure
         assert failure is not None
         facts = facts_of(run)
-        what = self.failure(failure)
-        actions = until_failure(run)
-        lost = [each for each in actions if each in facts.lost and each not in (minimal.pair or ())]
-        if minimal.pair is not None:
-            first, second = minimal.pair
-            words = self.subject if first.kind is second.kind else self.clause
-            before = f"{self.clause(first, facts)} before {words(second, facts)}"
-            message = f"{what} if {' and '.join([before, *(self.clause(each, facts) for each in lost)])}"
-        else:
-            telling = [each for each in actions if each.kind in BOUND_OF or each in facts.lost] or actions[-1:]
-            by_default = all(run.enabled[at][0] == action for at, action in enumerate(actions))
-            clauses = [self.clause(each, facts) for each in telling]
-            message = f"{what} in the default order of actions" if by_default else f"{what} if {' and '.join(clauses)}"
+        message = self._sentence(minimal, facts)
         return Finding(
-            # Nodes that differ in their number only have the same bugs.
-            id=hashlib.blake2b(
-                f"{failure.wrong} {failure.value} {masked(message)}".encode(), digest_size=6
-            ).hexdigest(),
+            id=_id(failure, message),
             kind=FindingKind.ACTIONS,
             model=self.model,
-            message=message,
+            message=self._sentence(minimal, facts._replace(places=True)),
             location=self._location(run, minimal.pair, facts),
             evidence=self._evidence(run, failure, minimal.pair, facts),
             replay=token,
@@ -102,6 +89,23 @@ class Describer:
             uncertain=uncertain,
             note=note,
         )
+
+    def _sentence(self, minimal: Minimal, facts: RunFacts) -> str:
+        """What is wrong, and which actions lead to it."""
+        run, failure = minimal.run, minimal.run.failure
+        assert failure is not None
+        what = self.failure(failure)
+        actions = until_failure(run)
+        lost = [each for each in actions if each in facts.lost and each not in (minimal.pair or ())]
+        if minimal.pair is not None:
+            first, second = minimal.pair
+            words = self.subject if first.kind is second.kind else self.clause
+            before = f"{self.clause(first, facts)} before {words(second, facts)}"
+            return f"{what} if {' and '.join([before, *(self.clause(each, facts) for each in lost)])}"
+        telling = [each for each in actions if each.kind in BOUND_OF or each in facts.lost] or actions[-1:]
+        by_default = all(run.enabled[at][0] == action for at, action in enumerate(actions))
+        clauses = [self.clause(each, facts) for each in telling]
+        return f"{what} in the default order of actions" if by_default else f"{what} if {' and '.join(clauses)}"
 
     def failure(self, failure: RunFailure) -> str:
         """What is wrong, as a clause."""
@@ -122,7 +126,9 @@ class Describer:
         """What an action is of: a message, a timer, a node, a link."""
         node, peer = self.node(action.node), self.node(action.peer)
         if action.kind in OF_MESSAGES:
-            return f"{self._message(_message_of(action, facts))} from {peer} to {node}"
+            known = _message_of(action, facts)
+            place = _sender(known.message) if known is not None and facts.places else ""
+            return f"{self._message(known)} from {peer} to {node}{place}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
@@ -237,6 +243,17 @@ def facts_of(run: NodeRun) -> RunFacts:
 def _lost(disk: DiskState) -> str:
     more = disk.losses - len(disk.lost)
     return " and ".join([*disk.lost, *([f"{more} other updates"] if more else [])])
+
+
+def _sender(message: Message) -> str:
+    """The calls that sent a message, the innermost two: " (send_word at net.c:22, from vote at vote.c:70)"."""
+    calls = [f"{each['function']} at {spoken(each['file'])}:{each['line']}" for each in _placed(message)]
+    return f" ({', from '.join(calls[:2])})" if calls else ""
+
+
+def _placed(message: Message) -> Iterator[re.Match[str]]:
+    """The calls that sent a message and of which the line is known."""
+    return filter(None, map(_FRAME.fullmatch, message.stack))
 
 
 def _message_of(action: Action, facts: RunFacts) -> Sent | None:

@@ -210,12 +210,13 @@ class _Executing:
             self._take(result, self._moved_timers(action, before, offered))
         if self._failure is None and (ending is not Ending.ASLEEP or isinstance(self._path, ExactPath | SteeredPath)):
             self._judge_progress()
+        stacks = self._world.stacks()
         run = NodeRun(
             self._path,
             tuple(seen),
             tuple(reached),
-            tuple(self._set_up),
-            tuple(self._results),
+            tuple(_with_stacks(self._set_up, stacks)),
+            tuple(_with_stacks(self._results, stacks)),
             tuple(self._footprints),
             ending,
             self._failure,
@@ -321,6 +322,13 @@ class _Executing:
     def _fail(self, wrong: Wrong, node: int = -1, value: int = 0, verdict: Verdict | None = None) -> None:
         if self._failure is None:
             self._failure = RunFailure(wrong, len(self._results), node, value, verdict)
+
+
+def _with_stacks(results: Sequence[ActionResult], stacks: Mapping[int, tuple[str, ...]]) -> Iterator[ActionResult]:
+    """Results whose messages have the call stacks of their senders."""
+    for result in results:
+        sent = tuple(message._replace(stack=stacks.get(message.call, ())) for message in result.sent)
+        yield result._replace(sent=sent) if stacks else result
 
 
 def _recovering(enabled: Sequence[Action]) -> Action | None:

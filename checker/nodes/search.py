@@ -101,12 +101,15 @@ class NodeSearch:
         again: Sequence[tuple[Action, ...]] = (),
         jobs: int = 1,
         elsewhere: NodeRunner | None = None,
+        placing: Callable[[], World] | None = None,
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
         """`again`: orders in which another version failed, which are tested first. `elsewhere`: makes the runs; what
-        fails there is made again here, by `world`."""
+        fails there is made again here, by `world`. `placing`: as `world`, with the call stacks of messages, which takes
+        longer; None: they are not known."""
         # constant
         self._world = world
+        self._placing = placing
         self._reduced = plan.name in REDUCED
         self._rules = searched_by(plan, rules)
         self._describer = describer
@@ -249,7 +252,7 @@ class NodeSearch:
             pair = minimising.pair()
         except OutOfTime:
             note = "the budget ended before it was minimised"
-        best = minimising.best
+        best = self._placed(minimising.best)
         uncertain = ""
         if best.uncontrolled:
             uncertain = f"the run is not fully under control: {', '.join(best.uncontrolled)}"
@@ -260,6 +263,15 @@ class NodeSearch:
             self._findings[finding.id] = finding
             self._discoveries.append(Discovery(finding.id, self._runs, self._meter.elapsed_s))
         return finding.id
+
+    def _placed(self, run: NodeRun) -> NodeRun:
+        """A failing run whose messages have the call stacks of their senders, if it fails in the same way once more."""
+        if self._placing is None or run.failure is None:
+            return run
+        order = until_failure(run)
+        placed = execute(self._placing(), GuidedPath(order), self._rules, until_failure=True)
+        same = placed.failure is not None and placed.failure.same_as(run.failure) and until_failure(placed) == order
+        return placed if same else run
 
     def _not_repeated(self, what: str) -> None:
         self._flaky += 1

@@ -62,6 +62,7 @@ class Message(NamedTuple):
     data: bytes
     protocol: str  # "tcp" or "udp"
     stack: tuple[str, ...] = ()  # the calls that sent it, the innermost first, as "function (file:line)"
+    call: int = 0  # which call of this execution sent it, for World.stacks; 0: that is not known
 
 
 class DiskState(NamedTuple):
@@ -112,6 +113,11 @@ class World(Protocol):
     def state(self, folder: Path) -> None:
         """Write to a folder, for a check: for each node its folder, and the log of actions so far."""
         ...
+
+    def stacks(self) -> Mapping[int, tuple[str, ...]]:
+        """The call stacks (Message.stack) of the calls that sent messages, where they were asked for; this ends the
+        execution."""
+        return {}
 
     def close(self) -> None:
         """End all processes of the execution, and remove what it wrote outside of the folder of a state."""

@@ -54,6 +54,7 @@ static void begin(struct node *node, const struct cc_frame *order, unsigned char
     if (!former)
         node->index = order->node;
     node->starts = order->number;
+    node->places = order->other;
     struct thread *thread = start(node, (char *)bytes, order->size);
     ready(thread);
 }

@@ -93,6 +93,9 @@ class CrashedDisk(Protocol):
 
 
 CrashDisk = Callable[[NodeRecording], CrashedDisk]
+Call = tuple[int, int]  # of a trace: a site, and the stack of its callers
+# The stacks of calls of a trace, each as Message.stack has it.
+NameCalls = Callable[[Path, Sequence[Call]], Sequence[tuple[str, ...]]]
 
 
 @dataclass(slots=True)
@@ -154,6 +157,11 @@ class Machine:
         if self.records and self.answers:
             with suppress(FileNotFoundError), open(self._home / _TRACE, "rb") as trace:  # else it begins now
                 self._since = int(np.frombuffer(trace.read(HEADER.itemsize), HEADER)[0]["next_seq"]) - 1
+
+    @property
+    def trace(self) -> Path:
+        """The trace of what happens since the machine was started."""
+        return self._home / _TRACE
 
     def recording(self) -> NodeRecording:
         """What happened since the machine was started. Nobody may write the trace any more."""

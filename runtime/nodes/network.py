@@ -108,8 +108,8 @@ class Network:
         self.outside: list[tuple[int, str]] = []  # who tried to reach what outside of the run, since this was read
         self.all_started = False
 
-    def event(self, frame: WireFrame) -> list[Message]:
-        """Take note of an event of the controller. Returns what was sent by it."""
+    def event(self, frame: WireFrame, call: int = 0) -> list[Message]:
+        """Take note of an event of the controller. Returns what was sent by it. `call`: as Message has it."""
         if frame.tag == NodeEvent.BOUND:
             socket = self._socket(frame)
             socket.address = Address.read(frame.data, frame.port)
@@ -126,13 +126,13 @@ class Network:
             socket.channel = opener.channel + (_TO_ITSELF if socket.node == opener.node else 0)
             return self._write(socket, b"", ACCEPTED)
         elif frame.tag == NodeEvent.SENT:
-            return self._write(self.sockets[frame.number], frame.data, "")
+            return self._write(self.sockets[frame.number], frame.data, "", call)
         elif frame.tag == NodeEvent.SHUT:
             return self._write(self.sockets[frame.number], b"", END)
         elif frame.tag == NodeEvent.CLOSED:
             return self._closed(frame)
         elif frame.tag == NodeEvent.DATAGRAM_SENT:
-            return self._datagram(frame)
+            return self._datagram(frame, call)
         return []
 
     def resolve(self) -> list[Message]:
@@ -235,10 +235,10 @@ class Network:
         self._channels[sender, receiver, is_udp] += 1
         return number * _CHANNELS + (_FLOW if is_udp else _BY_LARGER if sender > receiver else _BY_SMALLER)
 
-    def _write(self, socket: Socket, data: bytes, what: str) -> list[Message]:
+    def _write(self, socket: Socket, data: bytes, what: str, call: int = 0) -> list[Message]:
         if socket.peer is None:
             return []
-        message = Message(socket.node, socket.peer.node, socket.channel, socket.sent, data, "tcp")
+        message = Message(socket.node, socket.peer.node, socket.channel, socket.sent, data, "tcp", call=call)
         socket.sent += 1
         socket.under_way.append(Packet(message, next(self._order), what))
         return [message]
@@ -261,10 +261,10 @@ class Network:
             return [socket.under_way[-1].message] if socket.under_way else []
         return [] if has_ended else self._write(socket, b"", END)
 
-    def _datagram(self, frame: WireFrame) -> list[Message]:
+    def _datagram(self, frame: WireFrame, call: int) -> list[Message]:
         target = Address.read(frame.data[:ADDRESS_BYTES], frame.port)
         source = Address.read(frame.data[ADDRESS_BYTES : 2 * ADDRESS_BYTES], frame.value)
-        message = Message(frame.node, -1, 0, 0, frame.data[2 * ADDRESS_BYTES :], "udp")
+        message = Message(frame.node, -1, 0, 0, frame.data[2 * ADDRESS_BYTES :], "udp", call=call)
         packet = Packet(message, next(self._order), source=source, target=target)
         peer = self._node_at(target, frame.node, True)
         if peer is None:

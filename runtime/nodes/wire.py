@@ -44,6 +44,7 @@ class NodeEvent(IntEnum):
     UNREST = 16
     REST = 17
     FAULT_MET = 18
+    CALLED = 19
 
 
 class WireFrame(NamedTuple):

@@ -6,14 +6,15 @@ import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crashcheck.runtime.build import NodePrograms, build_nodes
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message, NodeError, World
-from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NodeCommand
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError, World
+from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, packet_action
+from crashcheck.runtime.nodes.placed_calls import PlacedCalls
+from crashcheck.runtime.nodes.steps import ActionStep, entry_of
 from crashcheck.runtime.nodes.timers import Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
 from crashcheck.runtime.sparse import copy_tree
@@ -25,16 +26,6 @@ _TICKS_NS = 1_000_000
 _ERROR_BITS = 16  # of an error; what is above is the fault's number
 
 
-@dataclass(slots=True)
-class _Step:
-    sent: list[Message] = field(default_factory=list)
-    read_clock: bool = False
-    wrote: bytearray = field(default_factory=bytearray)
-    ended: int | None = None
-    disk: DiskState | None = None
-    ran: set[int] = field(default_factory=set)  # nodes
-
-
 class NodeWorld(World):
     """An execution of `commands`, whose folders are made in `folder`, which must be empty.
 
@@ -44,7 +35,8 @@ class NodeWorld(World):
     periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
 
     crash_disk: what a crash leaves of the folder of a machine that may crash; None: all that was written.
-    programs: of `build_nodes`, for those who make many worlds.
+    programs: of `build_nodes`, for those who make many worlds. name_calls: messages have the call stacks of their
+    senders (`stacks`); this records all nodes, and takes time in each call that sends.
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
@@ -57,14 +49,17 @@ class NodeWorld(World):
         ticks_ns: int = _TICKS_NS,
         crash_disk: CrashDisk | None = None,
         programs: NodePrograms | None = None,
+        name_calls: NameCalls | None = None,
     ) -> None:
+        self._calls = PlacedCalls(name_calls) if name_calls is not None else None
         self._machine = folder / "machine"
+        recorded = {"machine"} if crash_disk is not None else set()
         self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
         self._nodes = [
             Machine(
                 command,
                 folder / (command.folder or f"n{index}"),
-                folder / "traces" / f"n{index}" if crash_disk is not None and "machine" in command.crash else None,
+                folder / "traces" / f"n{index}" if self._calls is not None or recorded & command.crash else None,
             )
             for index, command in enumerate(commands)
         ]
@@ -94,7 +89,7 @@ class NodeWorld(World):
         return tuple(self._possible())
 
     def take(self, action: Action) -> ActionResult:
-        step = _Step()
+        step = ActionStep()
         if action not in self.enabled():
             raise NodeError(
                 "action-not-enabled",
@@ -104,15 +99,7 @@ class NodeWorld(World):
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
         result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended, step.disk)
-        self._log.append(
-            {
-                **action._asdict(),
-                "sent": [{**message._asdict(), "data": message.data.hex()} for message in result.sent],
-                "wrote": result.wrote.hex(),
-                "ended": result.ended,
-                **({"lost": result.disk.lost} if result.disk else {}),
-            }
-        )
+        self._log.append(entry_of(result))
         return result
 
     def state(self, folder: Path) -> None:
@@ -128,6 +115,14 @@ class NodeWorld(World):
     def controller_pid(self) -> int:
         """The process that all processes of the execution are below."""
         return self._controller.pid
+
+    def stacks(self) -> Mapping[int, tuple[str, ...]]:
+        if self._calls is None:
+            return {}
+        for number, node in enumerate(self._nodes):
+            if node.answers:
+                self._order(NodeOrder.KILL, number, ActionStep(), other=1)  # which ends its trace
+        return self._calls.named()
 
     def close(self) -> None:
         self._end.close()
@@ -196,20 +191,20 @@ class NodeWorld(World):
 
     # How it happens
 
-    def _start(self, action: Action, step: _Step) -> None:
+    def _start(self, action: Action, step: ActionStep) -> None:
         number = self._nodes[action.node].starts
         for fault in self._nodes[action.node].command.faults if not number else ():
             times = 0 if not fault.nth else fault.times or _FOR_EVER
             self._fail_call(action.node, fault, step, skip=max(fault.nth - 1, 0), times=times)
         data = self._nodes[action.node].start()
         self._network.all_started = all(node.starts for node in self._nodes)
-        self._order(NodeOrder.START, action.node, step, number=number, data=data)
+        self._order(NodeOrder.START, action.node, step, number=number, other=int(self._calls is not None), data=data)
 
-    def _restart(self, action: Action, step: _Step) -> None:
+    def _restart(self, action: Action, step: ActionStep) -> None:
         step.disk = self._nodes[action.node].keep(action.channel)
         self._start(action, step)
 
-    def _connect(self, action: Action, step: _Step) -> None:
+    def _connect(self, action: Action, step: ActionStep) -> None:
         request = next(
             one
             for one in self._network.requests
@@ -222,7 +217,7 @@ class NodeWorld(World):
         else:
             step.sent.append(self._network.refuse(request))
 
-    def _deliver(self, action: Action, step: _Step) -> None:
+    def _deliver(self, action: Action, step: ActionStep) -> None:
         packet, end = self._network.packet(action)
         if end is None:
             self._network.datagrams.remove(packet)
@@ -245,7 +240,7 @@ class NodeWorld(World):
         else:
             self._order(NodeOrder.ARRIVE, action.node, step, number=receiver.number, data=packet.message.data)
 
-    def _hand_over(self, packet: Packet, step: _Step) -> None:
+    def _hand_over(self, packet: Packet, step: ActionStep) -> None:
         receiver = self._network.receiver(packet)
         assert receiver is not None
         assert packet.source is not None
@@ -253,13 +248,13 @@ class NodeWorld(World):
         node = packet.message.receiver
         self._order(NodeOrder.DATAGRAM, node, step, number=receiver.number, port=packet.source.port, data=data)
 
-    def _lose(self, action: Action, step: _Step) -> None:
+    def _lose(self, action: Action, step: ActionStep) -> None:
         self._network.datagrams.remove(self._network.packet(action)[0])
 
-    def _duplicate(self, action: Action, step: _Step) -> None:
+    def _duplicate(self, action: Action, step: ActionStep) -> None:
         self._hand_over(self._network.packet(action)[0], step)
 
-    def _timer(self, action: Action, step: _Step) -> None:
+    def _timer(self, action: Action, step: ActionStep) -> None:
         timers = self._nodes[action.node].timers
         timer = next(one for one in timers.first() if one.number == action.number)
         while True:
@@ -272,7 +267,7 @@ class NodeWorld(World):
                 break
             timer = following
 
-    def _fire(self, node: int, timer: Timer, step: _Step) -> bool:
+    def _fire(self, node: int, timer: Timer, step: ActionStep) -> bool:
         """Let a timer fire. Returns whether nothing came of it."""
         for each in [self._nodes[node]] if self._clock_error_ns is None else self._nodes:
             each.timers.advance(timer.due_ns)
@@ -282,11 +277,11 @@ class NodeWorld(World):
         self._nodes[node].timers.fired(timer, quiet)
         return quiet
 
-    def _crash_process(self, action: Action, step: _Step) -> None:
+    def _crash_process(self, action: Action, step: ActionStep) -> None:
         self._nodes[action.node].crashed = "process"
         self._order(NodeOrder.KILL, action.node, step)
 
-    def _crash_machine(self, action: Action, step: _Step) -> None:
+    def _crash_machine(self, action: Action, step: ActionStep) -> None:
         self._nodes[action.node].crashed = "machine"
         self._network.power_lost(action.node)
         self._order(NodeOrder.KILL, action.node, step, other=1)
@@ -296,24 +291,24 @@ class NodeWorld(World):
         for what in disk.unaccounted if disk is not None else ():
             self.uncontrolled.setdefault(action.node, []).append(what)
 
-    def _fault(self, action: Action, step: _Step) -> None:
+    def _fault(self, action: Action, step: ActionStep) -> None:
         node = self._nodes[action.node]
         node.chosen_faults[action.number] += 1
         fault = next(fault for fault in node.command.faults if fault.number == action.number)
         self._fail_call(action.node, fault, step, skip=0, times=1)
 
-    def _fail_call(self, node: int, fault: CallFault, step: _Step, *, skip: int, times: int) -> None:
+    def _fail_call(self, node: int, fault: CallFault, step: ActionStep, *, skip: int, times: int) -> None:
         name = fault.call.encode() + b"\0"
         error = fault.error | fault.number << _ERROR_BITS
         self._order(NodeOrder.FAULT, node, step, number=skip, other=error, port=times, data=name)
 
-    def _cut(self, action: Action, step: _Step) -> None:
+    def _cut(self, action: Action, step: ActionStep) -> None:
         self._cuts.add((action.node, action.peer))
 
-    def _heal(self, action: Action, step: _Step) -> None:
+    def _heal(self, action: Action, step: ActionStep) -> None:
         self._cuts.discard((action.node, action.peer))
 
-    def _reset(self, action: Action, step: _Step) -> None:
+    def _reset(self, action: Action, step: ActionStep) -> None:
         ends = self._network.ends(action)
         for end in ends:
             self._network.reset(end)
@@ -326,7 +321,7 @@ class NodeWorld(World):
         self,
         tag: NodeOrder,
         node: int,
-        step: _Step,
+        step: ActionStep,
         *,
         number: int = 0,
         other: int = 0,
@@ -346,7 +341,7 @@ class NodeWorld(World):
             ) from error
         step.sent += self._network.resolve()
 
-    def _event(self, frame: WireFrame, step: _Step) -> None:
+    def _event(self, frame: WireFrame, step: ActionStep) -> None:
         node = self._nodes[frame.node]
         if frame.tag == NodeEvent.ARMED:
             node.timers.arm(frame.number, frame.value, frame.port)
@@ -365,6 +360,8 @@ class NodeWorld(World):
             node.alive = False
             if not node.crashed:
                 node.status = step.ended = frame.number
+        elif frame.tag == NodeEvent.CALLED and self._calls:
+            self._calls.called(node.trace, (frame.number, frame.other))
         elif frame.tag == NodeEvent.FAULT_MET:
             self.met_faults.add(frame.number)
         elif frame.tag == NodeEvent.UNCONTROLLED:
@@ -384,9 +381,9 @@ class NodeWorld(World):
         elif frame.tag == NodeEvent.REST:
             self.calls = frame.value
         else:
-            step.sent += self._network.event(frame)
+            step.sent += self._network.event(frame, self._calls.take() if self._calls else 0)
 
-    def _note_outside(self, step: _Step) -> None:
+    def _note_outside(self, step: ActionStep) -> None:
         """Refuse what goes to an address that no node has."""
         while self._network.outside:
             node, target = self._network.outside.pop(0)

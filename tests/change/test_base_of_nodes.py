@@ -14,7 +14,6 @@ import pytest
 from crashcheck.cli import publish
 from crashcheck.runtime.build import build_nodes
 from support import compilers
-from support.command_line import run_crashcheck
 from support.paths import ROOT
 from support.versions import GIT, Project, compared
 
@@ -128,11 +127,11 @@ def test_an_order_from_which_the_base_departs_is_not_compared_which_is_said_and_
     assert summary.splitlines()[0].count("Fails: ") == 1, summary
 
 
-def test_a_base_with_nodes_that_cannot_be_built_leaves_findings_not_compared(nodes: Nodes) -> None:
+def test_where_the_base_cannot_be_built_a_finding_on_a_changed_line_is_introduced(nodes: Nodes) -> None:
     nodes.version("no C")
     nodes.version(FIRST_VOTE)
     code, report = nodes.run()
-    assert (code, compared(report)) == (1, ["not-compared"])
+    assert (code, compared(report)) == (1, ["introduced"])
     assert report["run"]["base"]["note"].startswith("the base was not searched: build-failed")
 
 
@@ -157,13 +156,17 @@ def test_an_order_that_failed_in_the_last_run_is_taken_first_and_named_once_it_p
 
 
 def test_a_finding_of_nodes_on_a_changed_line_is_in_the_diff(nodes: Nodes) -> None:
+    """Its place is where the message of its pair is sent."""
     nodes.version(RIGHT)
     subprocess.run([*GIT, "tag", "first"], cwd=nodes.folder, env=nodes.environment, check=True)
-    nodes.version(FIRST_VOTE, more="# an edit that no finding is at\n")
-    words = ["run", "--diff", "first", "--format", "json=out.json"]
-    run_crashcheck(*words, cwd=nodes.folder, env=nodes.environment)
-    (finding,) = json.loads((nodes.folder / "out.json").read_text(encoding="utf-8"))["findings"]
-    assert (finding["in_diff"], finding["compared"]) == (False, "")
+    for source, in_diff in (
+        (FIRST_VOTE, False),
+        (FIRST_VOTE.replace("strlen(word)) < 0", "strlen(word)) == -1"), True),
+    ):
+        nodes.version(source)
+        nodes.search("--diff", "first", "--format", "json=out.json", "--states", "12")
+        (finding,) = json.loads((nodes.folder / "out.json").read_text(encoding="utf-8"))["findings"]
+        assert (finding["in_diff"], finding["compared"], finding["location"]["line"]) == (in_diff, "", 17)
 
 
 def fates(report: dict[str, Any]) -> list[tuple[str, int]]:

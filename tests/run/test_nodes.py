@@ -32,7 +32,7 @@ name = "dpor"
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("commit") / "commit"
-    command = [*compilers.c_compiler(), "-O1", "-g", "-Wall", "-Wextra", "-Werror", str(SOURCE), "-o", str(target)]
+    command = [*compilers.c_compiler(), "-O0", "-g", "-Wall", "-Wextra", "-Werror", str(SOURCE), "-o", str(target)]
     subprocess.run(command, check=True)
     return target
 
@@ -57,10 +57,12 @@ def test_a_commit_after_the_first_yes_is_found_minimised_and_replayed(project: P
     assert code == 1, printed
     (finding,) = report["findings"]
     yes = "participant1" if "participant1" in finding["message"] else "participant2"
+    sender = "(send_word at commit.c:17, from participate at commit.c:81)"
     assert finding["message"] == (
-        f"participant3 ends with status 1 if `yes` from {yes} to coordinator is delivered before "
-        "`no` from participant3 to coordinator"
+        f"participant3 ends with status 1 if `yes` from {yes} to coordinator {sender} is delivered before "
+        f"`no` from participant3 to coordinator {sender}"
     )
+    assert (finding["location"]["function"], finding["location"]["line"]) == ("send_word", 17)
     rows = finding["evidence"]["rows"]
     assert [row["what"] for row in rows[10:]] == [
         f"`prepare` from coordinator to {yes} is delivered",

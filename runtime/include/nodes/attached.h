@@ -10,6 +10,7 @@
 bool attached_open(const char *trace, const char *folder, pid_t pid, const int *outputs); /* false: the folder cannot be read */
 bool attached_wants(uint64_t number);                                       /* of a call: it may concern files */
 bool attached_enter(pid_t tid, const struct user_regs_struct *now);         /* whether its return is wanted */
+uint64_t attached_place(pid_t tid, const struct user_regs_struct *now);     /* where a call is made: its site in the upper half, and its stack */
 void attached_leave(pid_t tid, int64_t result);
 void attached_born(pid_t parent, pid_t child);
 void attached_executed(pid_t tid);

@@ -5,6 +5,7 @@
  *   wire          frames to and from the caller
  *   memory        of a process
  *   threads       nodes, their processes and threads, and which may run
+ *   recordings    what nodes do to their folders, and where they send
  *   timers        what waits for the time
  *   holds         calls that wait
  *   addresses     of sockets
@@ -25,7 +26,6 @@
  *   children      calls that make processes, and wait for them
  *   machine       what differs between machines and runs
  *   calls         the table of calls
- *   recordings    what nodes do to their folders
  *   faults        calls that are made to fail
  *   filter        which calls stop
  *   start         starts a node
@@ -65,6 +65,7 @@ struct node {
     uint8_t index;
     bool alive;             /* its first process runs */
     bool read_clock;        /* in this step */
+    bool places;            /* calls that send are placed */
     uint32_t clock_reads;   /* in this step */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
@@ -359,6 +360,7 @@ void recording_close(struct node *node);
 bool recording_wants(const struct node *node, uint64_t number); /* of a call: it may concern files */
 bool recording_enter(struct thread *thread);                    /* whether its return is wanted */
 void recording_leave(struct thread *thread);                    /* by `result` */
+void recording_place(const struct thread *thread);              /* names the call that sends what the next event is about, if that is wanted */
 void recording_born(const struct thread *parent, pid_t child);
 void recording_executed(const struct thread *thread);
 void recording_ended(const struct thread *thread, int status);

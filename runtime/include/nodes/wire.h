@@ -24,7 +24,7 @@ struct cc_frame {
 #define CC_ADDRESS 16
 
 enum cc_order {
-    CC_START = 1,      /* number: of this start; bytes: folder, trace or nothing, count of words, words, variables, each ended by a 0 */
+    CC_START = 1,      /* number: of this start; other: 1 if calls that send are placed (CC_CALLED); bytes: folder, trace or nothing, count of words, words, variables, each ended by a 0 */
     CC_REQUEST,        /* number: the listening socket; other: the connecting one, which does not yet hear of it */
     CC_CONNECTED,      /* number: the connecting socket; other: 0, or the error */
     CC_ARRIVE,         /* number: a connected socket; bytes: data for it */
@@ -55,6 +55,7 @@ enum cc_event {
     CC_UNREST,         /* the node did not rest in time */
     CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
     CC_FAULT_MET,      /* number: of the fault with which a call of the node fails */
+    CC_CALLED,         /* number: the site of the call that sends what the next event is about; other: its stack, of the node's trace */
 };
 
 #endif

@@ -51,6 +51,23 @@ SHOWN bool attached_wants(uint64_t number)
     return handler && handler != &call_uring && handler != &call_clones && handler != &call_unseen;
 }
 
+static void stopped_at(struct tracee *thread, const struct user_regs_struct *now)
+{
+    memcpy(thread->registers, (uint64_t[]){now->rbx, now->rbp, now->rsp, now->r12, now->r13, now->r14, now->r15, now->rip},
+           sizeof thread->registers);
+    thread->thread_pointer = now->fs_base;
+    thread->located = false;
+    thread->site = thread->stack = 0;
+}
+
+SHOWN uint64_t attached_place(pid_t tid, const struct user_regs_struct *now)
+{
+    struct tracee *thread = tracee_of(tid);
+    stopped_at(thread, now);
+    stack_locate(thread);
+    return (uint64_t)thread->site << 32 | thread->stack;
+}
+
 SHOWN bool attached_enter(pid_t tid, const struct user_regs_struct *now)
 {
     struct tracee *thread = tracee_of(tid);
@@ -61,13 +78,10 @@ SHOWN bool attached_enter(pid_t tid, const struct user_regs_struct *now)
     call->narrow = false;
     call->unseen = "a system call that is not known";
     memcpy(call->argument, (uint64_t[]){now->rdi, now->rsi, now->rdx, now->r10, now->r8, now->r9}, sizeof call->argument);
-    memcpy(thread->registers, (uint64_t[]){now->rbx, now->rbp, now->rsp, now->r12, now->r13, now->r14, now->r15, now->rip},
-           sizeof thread->registers);
-    thread->thread_pointer = now->fs_base;
+    stopped_at(thread, now);
     thread->kind = FILTER_OURS;
     thread->handler = handler_of(call->number);
-    thread->located = thread->answered = thread->changed = false;
-    thread->site = thread->stack = 0;
+    thread->answered = thread->changed = false;
     thread->in_call = true;
     call->inode = call->from.folder = call->to.folder = 0;
     thread->in_call = thread->handler->enter(thread) != SKIP;

@@ -21,6 +21,7 @@ struct recording {
     __typeof__(attached_wants) *wants;
     __typeof__(attached_enter) *enter;
     __typeof__(attached_leave) *leave;
+    __typeof__(attached_place) *place;
     __typeof__(attached_born) *born;
     __typeof__(attached_executed) *executed;
     __typeof__(attached_ended) *ended;
@@ -72,6 +73,7 @@ void recording_load(struct node *node)
     *(void **)&recording->wants = function(library, "attached_wants");
     *(void **)&recording->enter = function(library, "attached_enter");
     *(void **)&recording->leave = function(library, "attached_leave");
+    *(void **)&recording->place = function(library, "attached_place");
     *(void **)&recording->born = function(library, "attached_born");
     *(void **)&recording->executed = function(library, "attached_executed");
     *(void **)&recording->ended = function(library, "attached_ended");
@@ -108,6 +110,16 @@ void recording_leave(struct thread *thread)
     struct recording *recording = recording_of(thread);
     if (recording)
         recording->leave(thread->tid, thread->result);
+}
+
+void recording_place(const struct thread *thread)
+{
+    struct recording *recording = recording_of(thread);
+    const struct node *node = thread->process->node;
+    if (!recording || !node->places)
+        return;
+    uint64_t place = recording->place(thread->tid, &thread->called);
+    wire_event((struct cc_frame){.tag = CC_CALLED, .node = node->index, .number = (uint32_t)(place >> 32), .other = (uint32_t)place}, NULL, NULL, 0);
 }
 
 void recording_born(const struct thread *parent, pid_t child)

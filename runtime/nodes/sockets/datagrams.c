@@ -81,6 +81,7 @@ enum then datagram_send(struct thread *thread, struct object *object, uint64_t n
     unsigned char names[2 * CC_ADDRESS];
     memcpy(names, to.ip, CC_ADDRESS);
     memcpy(names + CC_ADDRESS, from.ip, CC_ADDRESS);
+    recording_place(thread);
     wire_event((struct cc_frame){.tag = CC_DATAGRAM_SENT, .node = object->node->index, .number = object->number, .port = to.port,
                                  .value = from.port, .size = sizeof names},
                names, bytes, size);

@@ -283,8 +283,10 @@ enum then stream_send(struct thread *thread, struct object *object, const void *
             syscall(SYS_tgkill, thread->process->pid, thread->tid, SIGPIPE);
         return answer(thread, -EPIPE);
     }
-    if (size)
-        wire_event((struct cc_frame){.tag = CC_SENT, .node = object->node->index, .number = object->number, .size = (uint32_t)size}, bytes, NULL, 0);
+    if (!size)
+        return answer(thread, 0);
+    recording_place(thread);
+    wire_event((struct cc_frame){.tag = CC_SENT, .node = object->node->index, .number = object->number, .size = (uint32_t)size}, bytes, NULL, 0);
     return answer(thread, (int64_t)size);
 }
 

@@ -22,6 +22,7 @@ from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.disks import RankedDisks
 from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks
 from crashcheck.checker.nodes.search import NodeRunner, NodeSearch, NodeSearchResult, searched_by
+from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, NodeStrategy
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
@@ -34,7 +35,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
 from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import World
-from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NodeCommand
+from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NameCalls, NodeCommand
 from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import NodeWorld
 from crashcheck.stages.failing_orders import LastOrders
@@ -70,7 +71,11 @@ class NodeSetup:
         for number in range(self.most):
             self._free.put(number)
 
-    def world(self) -> World:
+    def placing_world(self) -> World:
+        """As `world`; its messages have the call stacks of their senders."""
+        return self.world(SenderStacks(self.config.folder))
+
+    def world(self, name_calls: NameCalls | None = None) -> World:
         """A new execution, before its start."""
         number = self._free.get()
         folder = self.folder / f"world-{number:04}"
@@ -82,7 +87,8 @@ class NodeSetup:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         free = partial(self._free.put, number)
-        return PlacedWorld(commands, folder, place, self.nodes.clock_error_ns, free, self._disks, self._programs)
+        error_ns = self.nodes.clock_error_ns
+        return PlacedWorld(commands, folder, place, error_ns, free, self._disks, self._programs, name_calls)
 
     def _command(self, number: int, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
@@ -175,11 +181,12 @@ class PlacedWorld(NodeWorld):
         free: partial[None],
         crash_disk: CrashDisk | None,
         programs: NodePrograms,
+        name_calls: NameCalls | None,
     ) -> None:
         self._place = place
         self._set_free = free
         self._closed = False
-        super().__init__(commands, folder, error_ns, crash_disk=crash_disk, programs=programs)
+        super().__init__(commands, folder, error_ns, crash_disk=crash_disk, programs=programs, name_calls=name_calls)
 
     @property
     def place(self) -> Path:
@@ -226,6 +233,7 @@ def search_nodes(
                 again=last.orders(),
                 jobs=jobs,
                 elsewhere=elsewhere,
+                placing=setup.placing_world,
                 progress=partial(on_progress, "checking"),
             ).run()
     except Diverged as error:

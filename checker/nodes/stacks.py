@@ -1,0 +1,66 @@
+"""The call stacks by which nodes sent messages, as a finding shows them: "append (FILE:24)", innermost call first.
+
+Lines are known of Python, of what crashcheck-cc built and of programs with debug information; else a function alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.trace.debug_lines import DebugLines
+from crashcheck.analyzer.trace.functions import FunctionNames
+from crashcheck.analyzer.trace.reader import Trace, read
+from crashcheck.checker.findings.provenance import Project, ownership
+from crashcheck.runtime.nodes.machines import Call
+from crashcheck.runtime.trace_format import Kind
+
+_MOST_FRAMES = 8
+
+
+class SenderStacks:
+    """Names the calls of traces (machines.NameCalls). `folder`: of the project."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names = FunctionNames()
+        self._lines = DebugLines()
+
+    def __call__(self, path: Path, calls: Sequence[Call]) -> list[tuple[str, ...]]:
+        trace = read(path)
+        executed = (trace.data(at) for at in np.flatnonzero(trace.events["kind"] == Kind.EXEC).tolist())
+        programs = dict.fromkeys(data.decode("utf-8", "surrogateescape") for data in executed)
+        facts = ProgramFacts.load(program for program in programs if Path(program).is_file())
+        project = Project(facts, self._folder)
+        found = {call: tuple(self._frames(trace, facts, project, call)) for call in dict.fromkeys(calls)}
+        return [found[call] for call in calls]
+
+    def _frames(self, trace: Trace, facts: ProgramFacts, project: Project, call: Call) -> Iterator[str]:
+        """Those of the project; where it has none, the functions that are known."""
+        sites = (call[0], *trace.stack(call[1]))
+        scripted = [found for found in map(trace.call_sites.get, sites) if found is not None and found.name]
+        if scripted:  # what the interpreter does for them is not shown
+            best = max(ownership(each.module) for each in scripted)
+            inner = [each for each in scripted if ownership(each.module) == best]
+            yield from (f"{each.name} ({project.file(each.module)}:{each.line})" for each in inner[:_MOST_FRAMES])
+            return
+        known = [frame for each in sites for frame in self._of(trace, facts, project, each)]
+        own = [text for text, is_own in known if is_own]
+        yield from (own or [text for text, _ in known if text])[:_MOST_FRAMES]
+
+    def _of(self, trace: Trace, facts: ProgramFacts, project: Project, site: int) -> Iterator[tuple[str, bool]]:
+        """Each call of a site, which may have been inlined, and whether it is the project's own."""
+        found = trace.call_sites.get(site)
+        if found is None:
+            described = trace.site(site, facts)
+            for place in described.positions if described is not None else ():
+                yield f"{place.function} ({project.file(place.file)}:{place.line})", project.has(place.file)
+            return
+        name, line = self._names.name(found), self._lines.of(found)
+        if line is None:
+            yield name, False
+            return
+        yield f"{name} ({project.file(line.file)}:{line.line})", project.has(line.file)

@@ -1,0 +1,28 @@
+"""What one action of an execution leads to, while it happens, and as log.jsonl has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crashcheck.runtime.nodes.actions import ActionResult, DiskState, Message
+
+
+@dataclass(slots=True)
+class ActionStep:
+    """What an action has led to so far; `ran`: the nodes that it ran."""
+
+    sent: list[Message] = field(default_factory=list)
+    read_clock: bool = False
+    wrote: bytearray = field(default_factory=bytearray)
+    ended: int | None = None
+    disk: DiskState | None = None
+    ran: set[int] = field(default_factory=set)
+
+
+def entry_of(result: ActionResult) -> dict[str, object]:
+    """An action and what it led to, as log.jsonl has it."""
+    sent = [{**message._asdict(), "data": message.data.hex()} for message in result.sent]
+    for message in sent:
+        del message["call"]  # a number of this execution only
+    lost = {"lost": result.disk.lost} if result.disk else {}
+    return {**result.action._asdict(), "sent": sent, "wrote": result.wrote.hex(), "ended": result.ended, **lost}
