@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import itertools
 import mmap
 import os
@@ -83,6 +84,22 @@ def copy_file(source: Path, target: Path) -> None:
             os.fchmod(fd, stat.S_IMODE(status.st_mode))
         finally:
             os.close(fd)
+
+
+def content_digest(path: Path) -> bytes:
+    """Of a regular file's bytes: of what it holds, whether zeros are written or a hole."""
+    state = hashlib.blake2b(digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        state.update(b"%d" % size)
+        done = 0  # where the chunks end that were read
+        for low, high in extents(file.fileno(), 0, size):
+            for at in range(max(done, low - low % CHUNK_BYTES), high, CHUNK_BYTES):
+                chunk = os.pread(file.fileno(), CHUNK_BYTES, at)
+                done = at + CHUNK_BYTES
+                if chunk != _ZEROS[: len(chunk)]:
+                    state.update(b" %d " % at + chunk)
+    return state.digest()
 
 
 def keep_owner(copy: int | str | Path, status: os.stat_result) -> None:

@@ -36,6 +36,7 @@ _VERBS = {
     ActionKind.CUT: "is cut",
     ActionKind.HEAL: "is healed",
     ActionKind.RESET: "is reset",
+    ActionKind.COMPLETE: "ends",
 }
 
 
@@ -131,6 +132,8 @@ class Describer:
             return f"{self._message(known)} from {peer} to {node}{place}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
+        if action.kind is ActionKind.COMPLETE:
+            return f"request {action.number + 1} of {node} to a file"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
             return f"the link between {node} and {peer}"
         if action.kind is ActionKind.RESET:

@@ -22,6 +22,75 @@ class Branch(NamedTuple):
     ] = ()  # instead of all that: the choices of a run of another version, as SteeredPath has
 
 
+_SPANS = (0, 3, 6, 12)  # doublings between the most and the least frequent source of a run; a run draws one
+_FAILURE_DOUBLINGS = (1, 9)  # a failure of a bound is chosen once in 2 to 512 choices: runs have about as many actions
+_REDRAW_EVERY = 32  # choices, on average, until a source gets another weight
+_STRETCHES = (1, 8, 64)  # timers of a node in a row, on average, while nothing comes of them; a run draws one
+
+_Source = tuple[str | int, ...]  # of failures: the name of their bound alone
+
+
+class UnevenChoice:
+    """Chooses at random, from some sources far more often than from others, and timers of one node in a row.
+
+    A source is a link, the timers of a node, the failures of one bound. A message that is one of five possible actions
+    each time is delivered soon. That a node times out meanwhile, after thirty ticks of its own, would happen in one of
+    a million runs. So each source has a weight for a while, down to 1 in 4,096 of another's, and where a timer is
+    chosen, the time of its node passes until a message or a request to a file comes of it, or for so many timers. Some
+    runs have equal weights, and some no such stretches. (Burckhardt et al. 2010 order threads by random priorities
+    that change a few times, for the same reason.)
+    """
+
+    def __init__(self, seed: str) -> None:
+        # constant
+        self._random = Random(seed)
+        self._span = self._random.choice(_SPANS)
+        self._stretch = self._random.choice(_STRETCHES)
+        # The longer the stretches, the fewer they are: else nothing but timers happens.
+        self._timers = self._stretch ** -self._random.uniform(0.5, 1)
+        # changing
+        self._weights: dict[_Source, float] = {}
+        self._passes: tuple[int, frozenset[Action]] | None = None  # the node whose time passes, and what else may come
+
+    def __call__(self, enabled: Sequence[Action]) -> Action:
+        action = self._next_timer(enabled) or self._drawn(enabled)
+        self._passes = (action.node, _but_timers(enabled)) if action.kind is ActionKind.TIMER else None
+        return action
+
+    def _next_timer(self, enabled: Sequence[Action]) -> Action | None:
+        """The next one of a stretch."""
+        if self._passes is None or self._random.random() * self._stretch < 1:
+            return None
+        node, others = self._passes
+        timer = next((action for action in enabled if action.kind is ActionKind.TIMER and action.node == node), None)
+        return timer if _but_timers(enabled) == others else None
+
+    def _drawn(self, enabled: Sequence[Action]) -> Action:
+        actions: dict[_Source, list[Action]] = {}
+        for action in enabled:
+            actions.setdefault(_source(action), []).append(action)
+        for source in actions:
+            if source not in self._weights or self._random.random() * _REDRAW_EVERY * len(actions) < 1:
+                low, high = (0, self._span) if len(source) > 1 else _FAILURE_DOUBLINGS
+                self._weights[source] = 2 ** -self._random.uniform(low, high)
+        shares = [self._weights[source] * (self._timers if source[0] == "timer" else 1) for source in actions]
+        usual = sum(share for source, share in zip(actions, shares, strict=True) if len(source) > 1) or 1.0
+        weights = [share * (1 if len(source) > 1 else usual) for source, share in zip(actions, shares, strict=True)]
+        return self._random.choice(actions[self._random.choices(list(actions), weights)[0]])
+
+
+def _but_timers(enabled: Sequence[Action]) -> frozenset[Action]:
+    return frozenset(action for action in enabled if action.kind is not ActionKind.TIMER)
+
+
+def _source(action: Action) -> _Source:
+    if action.kind in BOUND_OF:
+        return (BOUND_OF[action.kind],)
+    if action.kind is ActionKind.DELIVER:
+        return ("link", action.peer, action.node)
+    return (action.kind.value, action.node)
+
+
 class SleepPath(Path[Action]):
     """A path that comes to what is asleep in no free choice."""
 
@@ -29,7 +98,7 @@ class SleepPath(Path[Action]):
         self._forced = len(branch.prefix)
         self._asleep = dict(branch.asleep)
         self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
-        self._choose = Random(branch.seed).choice if branch.seed else first
+        self._choose = UnevenChoice(branch.seed) if branch.seed else first
         super().__init__(branch.prefix, self._pick)
 
     def _pick(self, enabled: Sequence[Action]) -> Action:

@@ -25,7 +25,7 @@ from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.schedules import Execution
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeError, World
 
-_SET_UP = (ActionKind.START, ActionKind.CONNECT)
+_SET_UP = (ActionKind.START, ActionKind.CONNECT, ActionKind.COMPLETE)
 
 
 class Ending(StrEnum):

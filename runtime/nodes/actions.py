@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.sparse import copy_tree
 
 
 class NodeError(CrashcheckError):
@@ -33,6 +34,7 @@ class ActionKind(StrEnum):
     HEAL = "heal"
     RESET = "reset"  # the connection `channel` between both ends with RST
     FAULT = "fault"  # the call that the node waits in fails, or the next one that it makes
+    COMPLETE = "complete"  # the node hears that a request to a file has ended (io_submit)
 
 
 class Action(NamedTuple):
@@ -45,7 +47,9 @@ class Action(NamedTuple):
     kind: ActionKind
     node: int  # on which it acts; of a delivery the receiver
     peer: int = -1  # the other node of a message or link
-    number: int = 0  # which message of its link, timer of its node, start of its node, fault of the configuration
+    # Which message of its link, timer of its node, request to a file of its node, start of its node, fault of the
+    # configuration
+    number: int = 0
     # Which connection or flow between the two, in the order in which these began; of a restart after a machine's crash
     # the name of what its disk kept (DiskState).
     channel: int = 0
@@ -89,6 +93,21 @@ class ActionResult(NamedTuple):
     disk: DiskState | None = None  # of a restart, what the machine's crash left
 
 
+class NodeContent(NamedTuple):
+    """What a check sees of a node: its folder as it is, which nobody may change, and what it has printed."""
+
+    folder: Path
+    output: bytes
+    errors: bytes
+
+    def write(self, to: Path) -> None:
+        """Copy it to the folder of a state."""
+        name = self.folder.name
+        copy_tree(self.folder, to / name)
+        (to / f"{name}.output").write_bytes(self.output)
+        (to / f"{name}.errors").write_bytes(self.errors)
+
+
 class World(Protocol):
     """One execution of all nodes, from the start."""
 
@@ -99,10 +118,11 @@ class World(Protocol):
     def enabled(self) -> Sequence[Action]:
         """What may happen now; empty if nothing is left. The order is the same in each run.
 
-        The first is what happens by default: starts in the order of nodes, connection requests, then deliveries in the
-        order in which the messages were sent, then timers by the time at which they are due; failures are last. Of
-        timers only those that the clock permits. Of failures all that are possible, however many there were before:
-        whoever chooses counts them, because an order that one failure prevented is an order to be searched.
+        The first is what happens by default: starts in the order of nodes, connection requests, then requests to files
+        in the order in which they were made, deliveries in that in which the messages were sent, then timers by the
+        time at which they are due; failures are last. Of timers only those that the clock permits. Of failures all that
+        are possible, however many there were before: whoever chooses counts them, because an order that one failure
+        prevented is an order to be searched.
         """
         ...
 
@@ -118,6 +138,14 @@ class World(Protocol):
         """The call stacks (Message.stack) of the calls that sent messages, where they were asked for; this ends the
         execution."""
         return {}
+
+    def log(self) -> Sequence[str]:
+        """The actions so far, a line of JSON each."""
+        ...
+
+    def content(self, node: int) -> NodeContent:
+        """What `state` would write of a node, until the next action."""
+        ...
 
     def close(self) -> None:
         """End all processes of the execution, and remove what it wrote outside of the folder of a state."""

@@ -102,7 +102,10 @@ static const struct handler *const answered[LAST_CALL + 1] = {
     [SYS_getrusage] = &call_usage,
     [SYS_rseq] = &call_refused,
     [SYS_io_uring_setup] = &call_refused,
-    [SYS_io_setup] = &call_refused,
+    [SYS_io_submit] = &call_submit,
+    [SYS_io_getevents] = &call_get_events,
+    [SYS_io_pgetevents] = &call_get_events,
+    [SYS_io_destroy] = &call_destroy_ring,
 };
 
 /* Neither wait nor differ from run to run, and concern no other node. */
@@ -139,7 +142,7 @@ static const bool untouched[LAST_CALL + 1] = {
     [SYS_membarrier] = true, [SYS_personality] = true, [SYS_restart_syscall] = true, [SYS_get_mempolicy] = true,
     [SYS_set_mempolicy] = true, [SYS_mbind] = true, [SYS_pkey_alloc] = true, [SYS_pkey_free] = true, [SYS_pkey_mprotect] = true,
     [SYS_sethostname] = true, [SYS_seccomp] = true, [SYS_inotify_init1] = true, [SYS_inotify_add_watch] = true,
-    [SYS_inotify_rm_watch] = true,
+    [SYS_inotify_rm_watch] = true, [SYS_io_setup] = true, [SYS_io_cancel] = true,
 };
 
 const struct handler *handler_of(uint64_t number)

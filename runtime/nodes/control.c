@@ -97,6 +97,9 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
     case CC_FIRE:
         fire(node, order->number);
         break;
+    case CC_COMPLETE:
+        request_completes(node, order->number);
+        break;
     case CC_KILL:
         if (order->other)
             recording_close(node);

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState, NodeContent
 from crashcheck.runtime.nodes.timers import NodeTimers
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
@@ -111,6 +111,7 @@ class Machine:
     crashed: str = ""  # how, until it is started again
     status: int | None = None  # of the process that ended by itself
     timers: NodeTimers = field(default_factory=NodeTimers)
+    requests: list[int] = field(default_factory=list)  # to files, under way
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     chosen_faults: Counter[int] = field(default_factory=Counter)  # how often each was chosen
@@ -122,6 +123,11 @@ class Machine:
             self.folder.mkdir(parents=True)
         else:
             copy_tree(self.command.seed, self.folder)
+
+    @property
+    def content(self) -> NodeContent:
+        """What a check sees of it."""
+        return NodeContent(self.folder, bytes(self.output), bytes(self.errors))
 
     @property
     def answers(self) -> bool:

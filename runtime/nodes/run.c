@@ -71,10 +71,10 @@ static bool leave(struct thread *thread)
         return false;
     enum then then = ANSWER;
     thread->result = (int64_t)after.rax;
-    if (!thread->holding && thread->recorded)
-        recording_leave(thread);
     if (!thread->holding && thread->handler && thread->handler->leave)
         then = thread->handler->leave(thread);
+    if (!thread->holding && thread->recorded)
+        recording_leave(thread); /* of what the program will see */
     bool holds = thread->holding || then == HOLD;
     thread->holding = false;
     thread->now = thread->called;
@@ -141,6 +141,7 @@ static bool stopped(struct thread *thread, int status)
         thread->in_call = false;
         hold_over(thread);
         alarms_end(thread->process);
+        requests_end(thread->process);
         vfork_done(thread);
         executed(thread);
         return true;
@@ -231,6 +232,7 @@ void run_end(struct node *node)
     int status;
     for (struct process *process = node->processes; process; process = process->next) {
         alarms_end(process);
+        requests_end(process);
         descriptors_end(process);
     }
     for (struct process *process = node->processes; process; process = process->next)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from crashcheck.runtime.nodes.actions import ActionResult, DiskState, Message
@@ -19,10 +20,11 @@ class ActionStep:
     ran: set[int] = field(default_factory=set)
 
 
-def entry_of(result: ActionResult) -> dict[str, object]:
-    """An action and what it led to, as log.jsonl has it."""
+def log_line(result: ActionResult) -> str:
+    """An action and what it led to, as a line of log.jsonl."""
     sent = [{**message._asdict(), "data": message.data.hex()} for message in result.sent]
     for message in sent:
         del message["call"]  # a number of this execution only
     lost = {"lost": result.disk.lost} if result.disk else {}
-    return {**result.action._asdict(), "sent": sent, "wrote": result.wrote.hex(), "ended": result.ended, **lost}
+    entry = {**result.action._asdict(), "sent": sent, "wrote": result.wrote.hex(), "ended": result.ended, **lost}
+    return json.dumps(entry) + "\n"

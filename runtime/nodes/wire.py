@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
+from crashcheck.runtime.nodes.actions import NodeError
+
 _FRAME = struct.Struct("<BBHIQII")
 _PIECE_BYTES = 1 << 18
 
@@ -22,7 +24,8 @@ class NodeOrder(IntEnum):
     DATAGRAM = 7
     FIRE = 8
     FAULT = 9
-    KILL = 10
+    COMPLETE = 10
+    KILL = 11
 
 
 class NodeEvent(IntEnum):
@@ -36,15 +39,17 @@ class NodeEvent(IntEnum):
     DATAGRAM_SENT = 8
     ARMED = 9
     DISARMED = 10
-    CLOCK_READ = 11
-    OUTPUT = 12
-    ENDED = 13
-    UNCONTROLLED = 14
-    FAILED = 15
-    UNREST = 16
-    REST = 17
-    FAULT_MET = 18
-    CALLED = 19
+    SUBMITTED = 11
+    WITHDRAWN = 12
+    CLOCK_READ = 13
+    OUTPUT = 14
+    ENDED = 15
+    UNCONTROLLED = 16
+    FAILED = 17
+    UNREST = 18
+    REST = 19
+    FAULT_MET = 20
+    CALLED = 21
 
 
 class WireFrame(NamedTuple):
@@ -55,6 +60,21 @@ class WireFrame(NamedTuple):
     value: int
     other: int
     data: bytes
+
+
+def error_of(frame: WireFrame) -> NodeError:
+    """Why a run cannot continue, of an event that says so."""
+    if frame.tag == NodeEvent.FAILED:
+        return NodeError(
+            "node-failed",
+            f"node {frame.node}: {frame.data.decode(errors='replace')}",
+            "Make sure that the command can be run and that ptrace is permitted.",
+        )
+    return NodeError(
+        "node-unrest",
+        f"node {frame.node} did not come to rest within 10 s",
+        "It computes for long or waits in a loop. Let it wait by a system call.",
+    )
 
 
 class Wire:

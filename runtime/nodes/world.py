@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import subprocess
@@ -10,14 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crashcheck.runtime.build import NodePrograms, build_nodes
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError, World
+from crashcheck.runtime.nodes.actions import (
+    Action,
+    ActionKind,
+    ActionResult,
+    NodeContent,
+    NodeError,
+    World,
+)
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, packet_action
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
-from crashcheck.runtime.nodes.steps import ActionStep, entry_of
+from crashcheck.runtime.nodes.steps import ActionStep, log_line
 from crashcheck.runtime.nodes.timers import Timer
-from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame
-from crashcheck.runtime.sparse import copy_tree
+from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame, error_of
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _STANDARD_OUTPUT = 1
@@ -68,7 +73,7 @@ class NodeWorld(World):
         self._ticks_ns = ticks_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
-        self._log: list[dict[str, object]] = []
+        self._log: list[str] = []  # a line for each action
         self.uncontrolled: dict[int, list[str]] = {}
         self.untried_disks = 0
         self.met_faults: set[int] = set()
@@ -99,17 +104,19 @@ class NodeWorld(World):
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
         result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended, step.disk)
-        self._log.append(entry_of(result))
+        self._log.append(log_line(result))
         return result
 
     def state(self, folder: Path) -> None:
         for node in self._nodes:
-            name = node.folder.name
-            copy_tree(node.folder, folder / name)
-            (folder / f"{name}.output").write_bytes(node.output)
-            (folder / f"{name}.errors").write_bytes(node.errors)
-        lines = "".join(json.dumps(entry) + "\n" for entry in self._log)
-        (folder / "log.jsonl").write_text(lines, encoding="utf-8")
+            node.content.write(folder)
+        (folder / "log.jsonl").write_text("".join(self._log), encoding="utf-8")
+
+    def log(self) -> Sequence[str]:
+        return self._log
+
+    def content(self, node: int) -> NodeContent:
+        return self._nodes[node].content
 
     @property
     def controller_pid(self) -> int:
@@ -140,6 +147,9 @@ class NodeWorld(World):
         for request in self._network.requests:
             if self._nodes[request.peer].answers and not self._is_cut(request.socket.node, request.peer):
                 yield Action(ActionKind.CONNECT, request.peer, request.socket.node, 0, request.channel)
+        for index, node in enumerate(self._nodes):
+            for number in node.requests:
+                yield Action(ActionKind.COMPLETE, index, -1, number)
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
             yield packet_action(ActionKind.DELIVER, packet)
         for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
@@ -216,6 +226,9 @@ class NodeWorld(World):
             self._order(NodeOrder.REQUEST, action.node, step, number=listener.number, other=request.socket.number)
         else:
             step.sent.append(self._network.refuse(request))
+
+    def _complete(self, action: Action, step: ActionStep) -> None:
+        self._order(NodeOrder.COMPLETE, action.node, step, number=action.number)
 
     def _deliver(self, action: Action, step: ActionStep) -> None:
         packet, end = self._network.packet(action)
@@ -348,6 +361,10 @@ class NodeWorld(World):
             step.read_clock |= bool(frame.other)
         elif frame.tag == NodeEvent.DISARMED:
             node.timers.disarm(frame.number)
+        elif frame.tag == NodeEvent.SUBMITTED:
+            node.requests.append(frame.number)
+        elif frame.tag == NodeEvent.WITHDRAWN:
+            node.requests.remove(frame.number)
         elif frame.tag == NodeEvent.CLOCK_READ:
             step.read_clock = True
         elif frame.tag == NodeEvent.OUTPUT:
@@ -366,18 +383,8 @@ class NodeWorld(World):
             self.met_faults.add(frame.number)
         elif frame.tag == NodeEvent.UNCONTROLLED:
             self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
-        elif frame.tag == NodeEvent.FAILED:
-            raise NodeError(
-                "node-failed",
-                f"node {frame.node}: {frame.data.decode(errors='replace')}",
-                "Make sure that the command can be run and that ptrace is permitted.",
-            )
-        elif frame.tag == NodeEvent.UNREST:
-            raise NodeError(
-                "node-unrest",
-                f"node {frame.node} did not come to rest within 10 s",
-                "It computes for long or waits in a loop. Let it wait by a system call.",
-            )
+        elif frame.tag in (NodeEvent.FAILED, NodeEvent.UNREST):
+            raise error_of(frame)
         elif frame.tag == NodeEvent.REST:
             self.calls = frame.value
         else:

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, World
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, NodeContent, World
 
 Sends = Sequence[tuple[int, str]]  # receivers and data
 
@@ -184,6 +184,12 @@ class MessageWorld(World):
         for number, node in enumerate(self.reached.nodes):
             (folder / f"n{number}").mkdir()
             (folder / f"n{number}" / "output").write_text(node.printed)
+
+    def log(self) -> Sequence[str]:
+        return ()
+
+    def content(self, node: int) -> NodeContent:
+        raise NotImplementedError
 
     def close(self) -> None:
         return

@@ -21,6 +21,7 @@
  *   polls         calls that wait for descriptors
  *   clocks        calls that read the time, or sleep
  *   alarms        timers that send signals, and those that are files
+ *   requests      asynchronous ones to files
  *   futexes       locks of threads
  *   signals       calls that send signals or wait for them
  *   children      calls that make processes, and wait for them
@@ -74,6 +75,7 @@ struct node {
     uint64_t random;        /* state of its random numbers */
     uint64_t ticks;         /* how often the processor's time stamp was read */
     uint32_t timers, timers_made; /* how many were armed; how many there were */
+    uint32_t requests;      /* to files: how many there were */
     uint16_t ports;         /* how many ephemeral ports were given */
     uint64_t activity;      /* grows whenever something may make another call ready */
     uint32_t threads;       /* how many there were */
@@ -283,7 +285,8 @@ extern const struct handler call_stat, call_statx, call_statfs, call_list;
 /* locals.c */
 void name_ancillary(const struct thread *thread, const struct object *object, uint64_t message); /* of a struct msghdr that is sent */
 void name_local_peer(const struct thread *thread, int fd);      /* that a local socket was connected to, if it is none of the node */
-void name_local_name(const struct thread *thread, int fd);      /* that a local socket gets, if others may send to it */
+void name_local_name(const struct thread *thread, int fd, uint64_t size); /* that a local socket gets, if others may send to it */
+void name_local_target(const struct thread *thread, int fd);    /* that a datagram goes to, if it is a local one */
 
 /* sockets.c */
 void sockets_open(void);
@@ -331,6 +334,11 @@ void alarms_end(struct process *process);
 extern const struct handler call_timerfd_create, call_timerfd_settime, call_timerfd_gettime;
 extern const struct handler call_alarm, call_setitimer, call_getitimer;
 extern const struct handler call_timer_create, call_timer_settime, call_timer_gettime, call_timer_getoverrun, call_timer_delete;
+
+/* requests.c */
+void request_completes(struct node *node, uint32_t number); /* the program hears that it has ended */
+void requests_end(const struct process *process);           /* with its memory */
+extern const struct handler call_submit, call_get_events, call_destroy_ring;
 
 /* futexes.c */
 void futexes_look(struct process *process);     /* a thread ended: the kernel changed what others may wait for */

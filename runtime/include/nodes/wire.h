@@ -33,6 +33,7 @@ enum cc_order {
     CC_DATAGRAM,       /* number: a socket, port and bytes: sender's address, data */
     CC_FIRE,           /* number: of the timer, of this node */
     CC_FAULT,          /* bytes: name of a call, of which `port` fail (65535: all) after the next `number`; other: the error, and from bit 16 on the fault's number */
+    CC_COMPLETE,       /* number: of the request to a file, of this node */
     CC_KILL,           /* all processes of the node; other: 1 if its machine loses the power, and its trace ends */
 };
 
@@ -47,6 +48,8 @@ enum cc_event {
     CC_DATAGRAM_SENT,  /* number: socket; port, bytes: address of the receiver, own address, data; value: own port */
     CC_ARMED,          /* number: timer; value: when it is due, ns; other: 1 if that is a time from now; port: who arms it, a thread or a timer */
     CC_DISARMED,       /* number: timer */
+    CC_SUBMITTED,      /* number: request to a file (io_submit) */
+    CC_WITHDRAWN,      /* number: request that has ended, or that nobody awaits any more */
     CC_CLOCK_READ,
     CC_OUTPUT,         /* number: 1 or 2; bytes */
     CC_ENDED,          /* number: wait status */

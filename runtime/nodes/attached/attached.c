@@ -84,6 +84,7 @@ SHOWN bool attached_enter(pid_t tid, const struct user_regs_struct *now)
     thread->answered = thread->changed = false;
     thread->in_call = true;
     call->inode = call->from.folder = call->to.folder = 0;
+    aio_take(thread);
     thread->in_call = thread->handler->enter(thread) != SKIP;
     if (!thread->in_call)
         call_end(thread);

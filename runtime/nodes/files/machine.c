@@ -114,7 +114,7 @@ static const char *call_name(uint64_t number)
         uint64_t number;
         const char *name;
     } named[] = {
-        {SYS_io_submit, "io_submit"}, {SYS_io_getevents, "io_getevents"}, {SYS_ptrace, "ptrace"}, {SYS_mount, "mount"},
+        {SYS_ptrace, "ptrace"}, {SYS_mount, "mount"},
         {SYS_unshare, "unshare"}, {SYS_setns, "setns"}, {SYS_chroot, "chroot"}, {SYS_shmget, "shmget"}, {SYS_shmat, "shmat"},
         {SYS_semget, "semget"}, {SYS_semop, "semop"}, {SYS_msgget, "msgget"}, {SYS_msgsnd, "msgsnd"}, {SYS_msgrcv, "msgrcv"},
         {SYS_mq_open, "mq_open"}, {SYS_tee, "tee"}, {SYS_vmsplice, "vmsplice"}, {SYS_process_vm_readv, "process_vm_readv"},

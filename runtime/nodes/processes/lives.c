@@ -54,6 +54,7 @@ static void process_ended(struct process *process, int status)
 {
     struct node *node = process->node;
     alarms_end(process);
+    requests_end(process);
     descriptors_end(process);
     for (struct process *other = node->processes; other; other = other->next)
         other->signalled = true; /* its parent's SIGCHLD */

@@ -41,15 +41,27 @@ void name_local_peer(const struct thread *thread, int fd)
         name_uncontrolled(thread->process->node, "a local socket of another program");
 }
 
-void name_local_name(const struct thread *thread, int fd)
+static bool is_local_datagram(const struct thread *thread, int fd)
 {
     int type = 0, domain = 0, ours = descriptor_ours(thread, fd);
     socklen_t size = sizeof type;
     if (ours < 0)
-        return;
+        return false;
     getsockopt(ours, SOL_SOCKET, SO_TYPE, &type, &size);
     getsockopt(ours, SOL_SOCKET, SO_DOMAIN, &domain, &size);
     close(ours);
-    if (domain == AF_UNIX && type == SOCK_DGRAM) /* anybody may send to it */
+    return domain == AF_UNIX && type == SOCK_DGRAM;
+}
+
+void name_local_target(const struct thread *thread, int fd)
+{
+    if (is_local_datagram(thread, fd))
+        name_uncontrolled(thread->process->node, "a datagram to a local socket with a name");
+}
+
+void name_local_name(const struct thread *thread, int fd, uint64_t size)
+{
+    bool known = size > sizeof(sa_family_t); /* else the kernel finds one, which only those know that it sends to */
+    if (known && is_local_datagram(thread, fd)) /* anybody may send to it */
         name_uncontrolled(thread->process->node, "a local datagram socket with a name");
 }

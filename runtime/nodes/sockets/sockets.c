@@ -149,7 +149,7 @@ static enum then bind_enter(struct thread *thread)
     struct object *object = object_at(thread, (int)argument(thread, 0));
     struct address wanted;
     if (!object || object->kind < STREAM) {
-        name_local_name(thread, (int)argument(thread, 0));
+        name_local_name(thread, (int)argument(thread, 0), argument(thread, 2));
         return NATIVE;
     }
     int error = address_read(thread, argument(thread, 1), argument(thread, 2), object->family, &wanted);

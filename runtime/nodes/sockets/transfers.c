@@ -266,6 +266,8 @@ static enum then send_enter(struct thread *thread)
 {
     struct object *object = object_at(thread, (int)argument(thread, 0));
     size_t size = argument(thread, 2);
+    if (!object && argument(thread, 4))
+        name_local_target(thread, (int)argument(thread, 0));
     if (!object || object->kind < STREAM)
         return write_local(thread, (int)argument(thread, 0));
     name_flags(thread, (int)argument(thread, 3));
@@ -295,6 +297,8 @@ static enum then send_message_enter(struct thread *thread)
     struct object *object = object_at(thread, (int)argument(thread, 0));
     struct msghdr header;
     name_ancillary(thread, object, argument(thread, 1));
+    if (!object && memory_read(thread, argument(thread, 1), &header, sizeof header) == sizeof header && header.msg_name)
+        name_local_target(thread, (int)argument(thread, 0));
     if (!object || object->kind < STREAM)
         return write_local(thread, (int)argument(thread, 0));
     if (memory_read(thread, argument(thread, 1), &header, sizeof header) != sizeof header)

@@ -22,7 +22,8 @@ from crashcheck.command import Command
 from crashcheck.config.nodes import NodeCheckConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
-from crashcheck.runtime.nodes.actions import Action, World
+from crashcheck.runtime.nodes.actions import Action, NodeContent, World
+from crashcheck.runtime.sparse import content_digest, copy_tree
 
 NodeStates = tuple[bytes, ...]  # a digest of each node's files and output
 
@@ -31,48 +32,47 @@ _MOST_CUTS = 1000  # of one run; a report counts the runs that have more
 
 
 class CommandChecks(RunChecks):
-    """Runs the commands on a folder of the state, which is made in `place`. `names`: of the nodes' folders in it.
+    """Runs the commands on a folder of the state, which is made in `place`. `nodes`: how many there are.
 
-    `passed`: states of all nodes on which the check after each action passed, in any run. `cuts`: what is needed to
-    judge consistent cuts is kept.
+    `passed`: states of all nodes on which the check after each action passed, in any run; None: each state is judged,
+    as its log may be what fails. `cuts`: what is needed to judge consistent cuts is kept.
     """
 
     def __init__(
         self,
         check: NodeCheckConfig,
         project: Path,
-        names: Sequence[str],
+        nodes: int,
         place: Path,
-        passed: set[NodeStates],
+        passed: set[NodeStates] | None,
         cuts: bool,
     ) -> None:
         # constant
         self._check = check
-        self._names = names
         self._project = project
         self._state = place / "state"
         self._kept = place / "versions"
         self._passed = passed
         self._cuts = cuts and check.after is not None
         # changing
-        self._versions: list[list[bytes]] = [[] for _ in names]  # digests; the version's number is the place
+        self._versions: list[list[bytes]] = [[] for _ in range(nodes)]  # digests of each node, the newest last
+        self._log: Sequence[str] = ()  # of the world
 
     def begun(self, world: World) -> None:
-        if self._cuts:
-            with self._written(world):
-                self._keep(range(len(self._versions)))
+        if self._check.after is not None and self._passed is not None:
+            self._log = world.log()
+            self._look(world, range(len(self._versions)))
 
     def after(self, world: World, action: Action) -> Verdict | None:
         if self._check.after is None:
             return None
-        with self._written(world):
-            if not self._cuts:
-                return self._judged(self._check.after)
-            self._keep(nodes_of(action))
-            states = tuple(each[-1] for each in self._versions)
-            verdict = None if states in self._passed else self._judged(self._check.after)
-            if verdict is None:
-                self._passed.add(states)
+        if self._passed is None:
+            return self._judged_now(world, self._check.after)
+        self._look(world, nodes_of(action))
+        states = tuple(each[-1] for each in self._versions)
+        verdict = None if states in self._passed else self._judged_now(world, self._check.after)
+        if verdict is None:
+            self._passed.add(states)
         return verdict
 
     def end(self, world: World) -> Verdict | None:
@@ -89,6 +89,7 @@ class CommandChecks(RunChecks):
 
     def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         assert self._check.after is not None
+        assert self._passed is not None
         found = iter(cuts)
         for cut in islice(found, _MOST_CUTS):
             versions = cuts.versions(cut)
@@ -96,29 +97,26 @@ class CommandChecks(RunChecks):
             if states in self._passed:
                 continue
             with self._folder():
-                for node, number in enumerate(versions):
-                    for part in (self._kept / str(node) / str(number)).iterdir():
-                        _copy(part, self._state / part.name)
-                log = (self._kept / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-                before = len(log) - len(cuts)
-                chosen = [text for at, text in enumerate(log) if at < before or cut >> (at - before) & 1]
+                for node, state in enumerate(states):
+                    copy_tree(self._kept / str(node) / state.hex(), self._state)
+                before = len(self._log) - len(cuts)
+                chosen = [text for at, text in enumerate(self._log) if at < before or cut >> (at - before) & 1]
                 (self._state / "log.jsonl").write_text("".join(chosen), encoding="utf-8")
                 if self._judged(self._check.after) is not None:
                     return cuts.actions(cut), True
             self._passed.add(states)
         return (), next(found, None) is None
 
-    def _keep(self, nodes: Iterable[int]) -> None:
-        """Keep a new version of some nodes, from the folder of the state."""
+    def _look(self, world: World, nodes: Iterable[int]) -> None:
+        """Take note of what some nodes are now, and keep it for the cuts that it is part of."""
         for node in nodes:
-            folder = self._kept / str(node) / str(len(self._versions[node]))
-            folder.mkdir(parents=True)
-            for part in _parts(self._state, self._names[node]):
-                _copy(part, folder / part.name)
-            self._versions[node].append(_digest(folder))
-        log = self._state / "log.jsonl"
-        if log.exists():
-            shutil.copyfile(log, self._kept / "log.jsonl")
+            content = world.content(node)
+            digest = _digest(content)
+            self._versions[node].append(digest)
+            kept = self._kept / str(node) / digest.hex()
+            if self._cuts and not kept.exists():
+                kept.mkdir(parents=True)
+                content.write(kept)
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[None]:
@@ -143,28 +141,17 @@ class CommandChecks(RunChecks):
         return None if verdict.passed else verdict
 
 
-def _parts(folder: Path, name: str) -> list[Path]:
-    """What the folder of a state holds of a node: `n0`, `n0.output` and what else begins so."""
-    return sorted(path for path in folder.iterdir() if path.name.partition(".")[0] == name)
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, symlinks=True)
-    else:
-        shutil.copyfile(source, target)
-
-
-def _digest(folder: Path) -> bytes:
-    """Of the names and contents of all files below a folder."""
+def _digest(content: NodeContent) -> bytes:
+    """Of the names and contents of all files below a node's folder, and of what it printed."""
     state = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.rglob("*")):
-        state.update(os.fsencode(path.relative_to(folder)) + b"\0")
+    for printed in (content.output, content.errors):
+        state.update(b"%d\0" % len(printed) + printed)
+    for path in sorted(content.folder.rglob("*")):
+        state.update(os.fsencode(path.relative_to(content.folder)) + b"\0")
         if path.is_symlink():
             state.update(os.fsencode(os.readlink(path)))
         elif path.is_file():
-            data = path.read_bytes()
-            state.update(b"%d\0" % len(data) + data)
+            state.update(content_digest(path))
     return state.digest()
 
 

@@ -119,7 +119,10 @@ class NodeSetup:
             actions=self.nodes.bounds.actions,
             failures=self.nodes.bounds.failures(),
             clock=self.nodes.clock_error_ns is not None,
-            checks=StateChecks(partial(self._checks, set()), self.nodes.check.after is not None),
+            checks=StateChecks(
+                partial(self._checks, None if self.nodes.strategy.name == "dfs" else set()),
+                self.nodes.check.after is not None,
+            ),
         )
 
     def plan(self) -> NodePlan:
@@ -132,10 +135,10 @@ class NodeSetup:
         """What all runs share that the strategy makes."""
         return searched_by(self.plan(), self.rules())
 
-    def _checks(self, passed: set[NodeStates], world: World) -> RunChecks:
+    def _checks(self, passed: set[NodeStates] | None, world: World) -> RunChecks:
         assert isinstance(world, PlacedWorld)
         cuts = self.nodes.strategy.name in REDUCED
-        return CommandChecks(self.nodes.check, self.config.folder, self.nodes.folders(), world.place, passed, cuts)
+        return CommandChecks(self.nodes.check, self.config.folder, len(self.nodes.folders()), world.place, passed, cuts)
 
     def digest(self) -> bytes:
         """8 bytes that differ where a token of other nodes, bounds or programs is repeated."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crashcheck.checker.nodes.paths import SteeredPath
+from crashcheck.checker.nodes.paths import SteeredPath, UnevenChoice
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 from support.message_programs import MessageProgram, MessageWorld, all_to_all, two_phase_commit
@@ -47,3 +47,33 @@ def test_a_run_ends_with_the_last_action_of_the_token() -> None:
     wanted = orders(all_to_all(3))
     run, path = followed(all_to_all(3), wanted[:2])
     assert (list(run.chosen), path.departed) == (wanted[:2], None)
+
+
+def test_in_some_random_runs_a_node_times_out_thirty_times_while_a_message_to_it_is_under_way() -> None:
+    """Of choices that are uniform, one run in 2^30 does."""
+    message = Action(ActionKind.DELIVER, 0, 1)
+
+    def ticks(seed: int) -> int:
+        choose = UnevenChoice(str(seed))
+        return next((number for number in range(300) if choose([message, TIMER]) == message), 300)
+
+    counts = [ticks(seed) for seed in range(100)]
+    assert counts.count(0) >= 25
+    assert sum(count >= 30 for count in counts) >= 5
+
+
+def test_a_crash_may_come_at_any_time_of_a_random_run() -> None:
+    crash, usual = Action(ActionKind.CRASH_PROCESS, 0), [Action(ActionKind.DELIVER, 0, 1), TIMER]
+
+    def until_crash(seed: int) -> int:
+        choose = UnevenChoice(str(seed))
+        return next((number for number in range(300) if choose([*usual, crash]) == crash), 300)
+
+    places = [until_crash(seed) for seed in range(100)]
+    assert all(sum(low <= place < high for place in places) >= 10 for low, high in ((0, 10), (10, 100), (100, 300)))
+
+
+def test_random_choices_are_those_of_their_seed() -> None:
+    actions = [Action(ActionKind.DELIVER, 0, peer) for peer in range(1, 4)]
+    choices = [[choose(actions) for _ in range(100)] for choose in map(UnevenChoice, "aab")]
+    assert choices[0] == choices[1] != choices[2]

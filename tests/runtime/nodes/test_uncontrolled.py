@@ -35,6 +35,7 @@ def test_calls_of_32_bit_code_are_named(worlds: Worlds, node_program: Callable[[
             "ancillary data of a network socket",
         ),
         ("s = socket.socket(1, 2); s.bind('here')", "a local datagram socket with a name"),
+        ("s = socket.socket(1, 2); s.sendto(b'x', '/dev/log')", "a datagram to a local socket with a name"),
     ],
 )
 def test_what_goes_past_the_controller_is_named(worlds: Worlds, program: str, what: str) -> None:
@@ -51,6 +52,7 @@ def test_a_local_socket_of_another_node_is_named(worlds: Worlds) -> None:
     "program",
     [
         "a, b = socket.socketpair(); a.sendmsg([b'x'], [(1, 2, __import__('struct').pack('3i', os.getpid(), 0, 0))])",
+        "s = socket.socket(1, 2); s.bind('')",
         "s = socket.socket(1, 1); s.bind('here'); s.listen(); c = socket.socket(1, 1); c.connect('here'); s.accept()",
     ],
 )
