@@ -103,6 +103,7 @@ class UnitFacts:
     dependences: str = ""  # packed; read by dependence.summaries.unpack when needed
     layouts: tuple[TypeLayout, ...] = ()  # of types that its sites name, and of their parts; sorted by name
     command: tuple[str, ...] = ()  # compiles `source`, to be appended, in `directory`; no mode, no outputs; () unknown
+    timers: str = ""  # flows of numbers, packed; read by timers.flows.unpack
     key: int = 0
 
 
@@ -152,6 +153,7 @@ def _pack(facts: UnitFacts) -> bytes:
             for layout in facts.layouts
         ],
         "command": list(facts.command),
+        "timers": facts.timers,
         "strings": list(strings),
     }
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
@@ -201,6 +203,7 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
             for name, size, fields in document["layouts"]
         ),
         command=tuple(document["command"]),
+        timers=document.get("timers", ""),  # an older crashcheck-cc wrote none
         key=key,
     )
 

@@ -10,7 +10,7 @@ writes; two orders in which dependent actions come in the same order are one par
     duplicate          its way             the receiver, the message, its bound
     lose               its way             the message, its bound
     complete                               its node
-    timer                                  its node; with `clock_error` the clock
+    timer, lapse                           its node; with `clock_error` the clock
     crash                                  its node, the way to it and from it, its bound
     cut, heal                              both links; of a cut its bound
     reset                                  both nodes, both links, its bound
@@ -92,7 +92,7 @@ def footprint(action: Action, result: ActionResult | None = None, *, clock: bool
         writes.update((*links, ("node", node), ("node", peer)))
     else:
         writes.add(("node", node))
-        if kind is ActionKind.TIMER and clock:
+        if kind in (ActionKind.TIMER, ActionKind.LAPSE) and clock:
             writes.add(CLOCK)
     if kind in BOUND_OF:
         writes.add(("bound", BOUND_OF[kind]))
@@ -104,6 +104,11 @@ def footprint(action: Action, result: ActionResult | None = None, *, clock: bool
         if result.read_clock and clock:
             reads.add(CLOCK)
     return Footprint(frozenset(reads), frozenset(writes))
+
+
+def same_lapse(one: Action, other: Action) -> bool:
+    """Whether both let a node's clock pass to one time."""
+    return one.kind is other.kind is ActionKind.LAPSE and (one.node, one.due_ns) == (other.node, other.due_ns)
 
 
 def _way(sender: int, receiver: int) -> tuple[Resource, ...]:

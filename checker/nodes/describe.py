@@ -37,6 +37,7 @@ _VERBS = {
     ActionKind.HEAL: "is healed",
     ActionKind.RESET: "is reset",
     ActionKind.COMPLETE: "ends",
+    ActionKind.LAPSE: "passes",
 }
 
 
@@ -54,6 +55,7 @@ class RunFacts(NamedTuple):
     sent: Mapping[Action, Sent] = MappingProxyType({})  # messages, by the names of their deliveries
     lost: Mapping[Action, str] = MappingProxyType({})  # what machines start again without
     places: bool = False  # whether messages are named by the calls that sent them as well
+    compared: Mapping[int, str] = MappingProxyType({})  # places where times are compared, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +99,14 @@ class Describer:
         assert failure is not None
         what = self.failure(failure)
         actions = until_failure(run)
-        lost = [each for each in actions if each in facts.lost and each not in (minimal.pair or ())]
+        pair = minimal.pair or ()
+        lost = [each for each in actions if (each in facts.lost or each.kind is ActionKind.LAPSE) and each not in pair]
         if minimal.pair is not None:
             first, second = minimal.pair
             words = self.subject if first.kind is second.kind else self.clause
             before = f"{self.clause(first, facts)} before {words(second, facts)}"
             return f"{what} if {' and '.join([before, *(self.clause(each, facts) for each in lost)])}"
-        telling = [each for each in actions if each.kind in BOUND_OF or each in facts.lost] or actions[-1:]
+        telling = [each for each in actions if each.kind in BOUND_OF or each in lost] or actions[-1:]
         by_default = all(run.enabled[at][0] == action for at, action in enumerate(actions))
         clauses = [self.clause(each, facts) for each in telling]
         return f"{what} in the default order of actions" if by_default else f"{what} if {' and '.join(clauses)}"
@@ -134,6 +137,8 @@ class Describer:
             return f"timer {action.number + 1} of {node}"
         if action.kind is ActionKind.COMPLETE:
             return f"request {action.number + 1} of {node} to a file"
+        if action.kind is ActionKind.LAPSE:
+            return f"the time-out of {node} at {facts.compared.get(action.channel, 'a comparison')}"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
             return f"the link between {node} and {peer}"
         if action.kind is ActionKind.RESET:
@@ -240,7 +245,8 @@ def facts_of(run: NodeRun) -> RunFacts:
         for at, result in enumerate(results)
         for message in result.sent
     }
-    return RunFacts(sent, {one.action: _lost(one.disk) for one in results if one.disk is not None and one.disk.losses})
+    lost = {one.action: _lost(one.disk) for one in results if one.disk is not None and one.disk.losses}
+    return RunFacts(sent, lost, compared={one.name: one.place for result in results for one in result.compared})
 
 
 def _lost(disk: DiskState) -> str:

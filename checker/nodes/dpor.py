@@ -21,11 +21,11 @@ from itertools import takewhile
 from random import Random
 from typing import NamedTuple
 
-from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint
+from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint, same_lapse
 from crashcheck.checker.nodes.paths import Branch
 from crashcheck.checker.nodes.runs import Ending, Needs, NodeRun
 from crashcheck.checker.search.schedules import ROUND, Execution
-from crashcheck.runtime.nodes.actions import Action
+from crashcheck.runtime.nodes.actions import Action, ActionKind
 
 
 class _State:
@@ -42,10 +42,10 @@ class _State:
         # constant
         self.number = number
         self.above = above  # the state before, and what was chosen there
-        self.enabled = enabled
         self.asleep = asleep  # when it was reached
         self.deviations = deviations  # branches taken on the way to it
         # changing
+        self.enabled = list(enabled)  # and lapses, once an action has shown them
         self.begun: dict[Action, Footprint | None] = {}  # in the order in which runs began; None: under way
         self.last: set[Action] = set()  # those that ended a run, although more was possible
         self.planned: list[Action] = []
@@ -64,6 +64,20 @@ class _State:
         """
         earlier = takewhile(lambda one: one[0] != before, self.begun.items())
         return {**self.asleep, **{one: shown for one, shown in earlier if shown is not None and one not in self.last}}
+
+    def learn(self, enabled: Sequence[Action]) -> None:
+        """Take note of lapses that are possible here, unless the same is possible before other lapses that led here."""
+        for action in enabled:
+            if action.kind is ActionKind.LAPSE and action not in self.enabled and not self._passed(action):
+                self.enabled.append(action)
+
+    def _passed(self, lapse: Action) -> bool:
+        above = self.above
+        while above is not None and above[1].kind is ActionKind.LAPSE and above[1].node == lapse.node:
+            if any(same_lapse(lapse, other) for other in above[0].enabled):
+                return True
+            above = above[0].above
+        return False
 
     def path(self) -> list[_State]:
         """The states from the start to this one."""
@@ -157,8 +171,9 @@ class Dpor:
             for earlier in races:
                 first = order.initials(earlier, at, order.before(at))
                 self._plan(states[earlier], [run.chosen[number] for number in first])
+            states[at].learn(enabled)
             for other in enabled:
-                if other != action and other not in run.offered[at + 1]:
+                if other != action and other not in run.offered[at + 1] and other in states[at].enabled:
                     self._plan(states[at], [other])
         for at, state in enumerate(states):
             self._race_with_sleepers(state, run, order, at, new)

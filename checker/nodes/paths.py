@@ -114,6 +114,12 @@ class SleepPath(Path[Action]):
         self.sleeps.append(self._asleep)
         return any(action not in self._asleep for action in enabled)
 
+    @property
+    def lapses(self) -> Sequence[Action]:
+        """What the path may take next though no state offers it."""
+        at = len(self.chosen)
+        return [action for action in self._prefix[at : at + 1] if action.kind is ActionKind.LAPSE]
+
     def took(self, shown: Footprint) -> None:
         """What depends on the action that was taken wakes up."""
         if len(self.chosen) >= self._forced:
@@ -146,6 +152,10 @@ class GuidedPath(SleepPath):
                 self._wanted.remove(action)
                 return action
         return next(action for action in enabled if action.kind not in BOUND_OF)
+
+    @property
+    def lapses(self) -> Sequence[Action]:
+        return [action for action in self._wanted if action.kind is ActionKind.LAPSE]
 
     def comes_to(self, enabled: Sequence[Action]) -> bool:
         return any(action in self._wanted or action.kind not in BOUND_OF for action in enabled)
@@ -191,7 +201,8 @@ def path_of(branch: Branch) -> SleepPath:
 
 
 def _timeless(action: Action) -> Action:
-    return action._replace(due_ns=0)
+    """Without when a timer is due. A lapse stays: where the other program's clock may not come to that, it departs."""
+    return action if action.kind is ActionKind.LAPSE else action._replace(due_ns=0)
 
 
 def _without_disk(action: Action) -> Action:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from crashcheck.checker.nodes.cuts import Cuts
+from crashcheck.checker.nodes.cuts import Cuts, nodes_of
 from crashcheck.checker.nodes.dependence import (
     BOUND_OF,
     CLOCK,
@@ -126,7 +126,8 @@ class NodeRun:
 
     path: SleepPath
     offered: tuple[Sequence[Action], ...]  # what was possible
-    enabled: tuple[Sequence[Action], ...]  # what the bounds allow of it
+    # what the bounds allow of it; of lapses, which no state shows before the next choice, those that are known by then
+    enabled: tuple[Sequence[Action], ...]
     set_up: tuple[ActionResult, ...]  # what happened before the first choice
     results: tuple[ActionResult, ...]
     footprints: tuple[Footprint, ...]
@@ -172,9 +173,9 @@ class _Executing:
         self._footprints: list[Footprint] = []
 
     def run(self) -> NodeRun:
-        offered = self._after_set_up()
+        offered = self._with_lapses(self._after_set_up())
         self._checks.begun(self._world)
-        seen, reached = [offered], list[Sequence[Action]]()
+        seen, reached = [offered], list[list[Action]]()
         ending = Ending.COMPLETE
         while True:
             # The order is stable: what happens by default is no failure as long as anything else may happen.
@@ -202,10 +203,12 @@ class _Executing:
                 self._footprints.append(footprint(action, clock=self._rules.clock))
                 self._fail(Wrong.DIVERGENCE, action.node)
                 seen.append(())
-                reached.append(())
+                reached.append([])
                 ending = Ending.FAILED
                 break
-            before, offered = offered, self._world.enabled()
+            shown = [lapse for lapse in result.lapses if lapse not in offered]
+            seen[-1], reached[-1] = (*offered, *shown), [*enabled, *shown]
+            before, offered = offered, self._with_lapses(self._world.enabled())
             seen.append(offered)
             self._take(result, self._moved_timers(action, before, offered))
         if self._failure is None and (ending is not Ending.ASLEEP or isinstance(self._path, ExactPath | SteeredPath)):
@@ -228,6 +231,10 @@ class _Executing:
             return run
         found, complete = self._checks.failing_cut(Cuts(run.chosen, order_of(run), len(self._rules.roles)))
         return replace(run, failing_cut=found, all_cuts=complete)
+
+    def _with_lapses(self, offered: Sequence[Action]) -> Sequence[Action]:
+        """What a world offers, and what it permits of the lapses that the path may take now."""
+        return (*offered, *filter(self._world.permits, self._path.lapses))
 
     def _took(self, action: Action) -> ActionResult | None:
         """What an action leads to; None if its node does not come to rest."""
@@ -350,15 +357,22 @@ class Needs:
     """
 
     def __init__(self, run: NodeRun) -> None:
+        self._chosen = run.chosen
         self._sent = {delivery_of(one): at for at, result in enumerate(run.results) for one in result.sent}
+        self._ran: dict[int, int] = {}  # the last action of each node so far
         self._since: dict[Action, int] = {}  # what may happen, and from which state on it could
 
     def reach(self, state: int, offered: Sequence[Action]) -> None:
         """Take note of what may happen in the next state."""
         self._since = {action: self._since.get(action, state) for action in offered}
+        if state:
+            last = self._chosen[state - 1]
+            self._ran.update((node, state - 1) for node in nodes_of(last))
 
     def of(self, action: Action) -> frozenset[int]:
         """The places of the actions that one of those that may happen now needs."""
+        if action.kind is ActionKind.LAPSE:
+            return frozenset(at for at in (self._ran.get(action.node, -1),) if at >= 0)
         sent = self._sent.get(action._replace(kind=ActionKind.DELIVER), -1) if action.kind in OF_MESSAGES else -1
         return frozenset(at for at in (self._since[action] - 1, sent) if at >= 0)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Literal, Protocol
 
 from crashcheck.checker.nodes.dpor import Bound, Dpor
 from crashcheck.checker.nodes.paths import Branch
 from crashcheck.checker.nodes.runs import NodeRun
 from crashcheck.checker.search.schedules import ROUND, EveryOrder, Execution
-from crashcheck.runtime.nodes.actions import Action
+from crashcheck.runtime.nodes.actions import Action, ActionKind
 
 NodeStrategy = Literal["random", "dfs", "dpor", "bounded-dpor", "hybrid"]
 
@@ -43,23 +44,47 @@ class NodeFrontier(Protocol):
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None: ...
 
 
+def lapses_of(run: NodeRun, since: int) -> Iterator[tuple[Action, ...]]:
+    """For each lapse that a run shows, its choices up to there and the lapse; from choice `since` on."""
+    for at in range(since, len(run.chosen)):
+        for lapse in run.results[at].lapses:
+            yield (*run.chosen[:at], lapse)
+
+
+def _without_lapses(prefix: tuple[Action, ...]) -> tuple[Action, ...]:
+    """A prefix that ends with a lapse: those just before it that let the same node's time pass make no difference."""
+    *before, lapse = prefix
+    while before and before[-1].kind is ActionKind.LAPSE and before[-1].node == lapse.node:
+        before.pop()
+    return (*before, lapse._replace(channel=0))
+
+
 class DepthFirst:
-    """Every order of the actions."""
+    """Every order of the actions, and every lapse."""
 
     left_out = ""
 
     def __init__(self) -> None:
         self._orders: EveryOrder[Action, NodeRun] = EveryOrder()
+        self._lapses: set[int] = set()  # hashes of what leads to those that are planned
 
     def round(self) -> Sequence[Branch]:
         return [Branch(prefix) for prefix in self._orders.round()]
 
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
         self._orders.ended(choice.prefix, execution)
+        for prefix in lapses_of(execution.shows, max(len(choice.prefix) - 1, 0)):
+            key = hash(_without_lapses(prefix))
+            if key not in self._lapses:
+                self._lapses.add(key)
+                self._orders.plan(prefix)
 
 
 class RandomRuns:
-    """So many runs, in each of which every choice is uniform among what may come."""
+    """So many runs, in each of which every choice is uniform among what may come.
+
+    Lapses are known only after a run: every second one begins as an earlier one did, up to one of those that it showed.
+    """
 
     left_out = "they are a sample"
 
@@ -67,14 +92,21 @@ class RandomRuns:
         self._runs = runs
         self._seed = seed
         self._made = 0
+        self._random = Random(seed)
+        self._lapses: list[tuple[Action, ...]] = []  # choices of a run that has ended, up to a lapse
 
     def round(self) -> Sequence[Branch]:
         numbers = range(self._made, min(self._runs, self._made + ROUND))
         self._made = numbers.stop
-        return [Branch(seed=f"{self._seed}/{number}") for number in numbers]
+        return [Branch(self._beginning(number), seed=f"{self._seed}/{number}") for number in numbers]
+
+    def _beginning(self, number: int) -> tuple[Action, ...]:
+        return self._lapses.pop() if self._lapses and number % 2 else ()
 
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
-        return
+        shown = list(lapses_of(execution.shows, len(choice.prefix)))
+        if shown:
+            self._lapses.append(self._random.choice(shown))
 
 
 class Hybrid:

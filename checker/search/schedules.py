@@ -100,6 +100,10 @@ class EveryOrder(Generic[E, R]):
         round_of, self._prefixes = self._prefixes[-ROUND:], self._prefixes[:-ROUND]
         return round_of[::-1]
 
+    def plan(self, prefix: tuple[E, ...]) -> None:
+        """Begin one more execution, whose last choice no state has offered."""
+        self._prefixes.append(prefix)
+
     def ended(self, choice: tuple[E, ...], execution: Execution[E, R]) -> None:
         self._prefixes.extend(execution.path.branches())
 

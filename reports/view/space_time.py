@@ -21,7 +21,11 @@ RIGHT_PX = 40
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
 
 _MESSAGES = ("deliver", "lose", "duplicate", PENDING)
-_SHAPES = {"timer": "clock", "crash-process": "crash", "crash-machine": "crash", "cut": "cross", "reset": "cross"}
+_SHAPES = {
+    **dict.fromkeys(("timer", "lapse"), "clock"),
+    **dict.fromkeys(("crash-process", "crash-machine"), "crash"),
+    **dict.fromkeys(("cut", "reset"), "cross"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_HOOKS_VERSION 3u
+#include "compared.h"
+
+#define CC_HOOKS_VERSION 4u
 
 /* -- Units and stacks: memory that instrumented code has and a runtime may use ----------------------------------------- */
 
@@ -122,6 +124,12 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
 
 void cc_flush(const void *address, uint64_t size, uint32_t flush_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);
 void cc_fence(uint32_t fence_kind, struct cc_unit *unit, uint32_t index, uint32_t depth);
+
+/* -- Implicit timers ---------------------------------------------------------------------------------------------------- */
+
+/* Before a comparison that time decides (compared.h) is made. What is compared is an integer of 64 bits, or the bits of a
+ * double. */
+void cc_compared(const struct cc_timer *timer, uint64_t left, uint64_t right);
 
 /* -- Operations and calls of libraries ----------------------------------------------------------------------------------- */
 

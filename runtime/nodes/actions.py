@@ -35,6 +35,9 @@ class ActionKind(StrEnum):
     RESET = "reset"  # the connection `channel` between both ends with RST
     FAULT = "fault"  # the call that the node waits in fails, or the next one that it makes
     COMPLETE = "complete"  # the node hears that a request to a file has ended (io_submit)
+    # The node's clock moves to `due_ns`, and then a comparison that the node's next step makes has another outcome;
+    # `number` is that of the step, `channel` names the comparison (Compared).
+    LAPSE = "lapse"
 
 
 class Action(NamedTuple):
@@ -82,6 +85,13 @@ class DiskState(NamedTuple):
 ALL_WRITTEN, LEAST_WRITTEN = 0, 1
 
 
+class Compared(NamedTuple):
+    """A comparison of a time that a node made. `name`: a number for its place, "function (file:line)"."""
+
+    name: int
+    place: str
+
+
 class ActionResult(NamedTuple):
     """What an action led to, until all threads of its node waited again."""
 
@@ -91,6 +101,9 @@ class ActionResult(NamedTuple):
     wrote: bytes = b""  # to its standard output
     ended: int | None = None  # the wait status, if the node's process ended
     disk: DiskState | None = None  # of a restart, what the machine's crash left
+    compared: tuple[Compared, ...] = ()  # the comparisons of times that it made
+    # What could have happened just before: time passes, and one of these comparisons has another outcome.
+    lapses: tuple[Action, ...] = ()
 
 
 class NodeContent(NamedTuple):
@@ -126,8 +139,16 @@ class World(Protocol):
         """
         ...
 
+    def permits(self, action: Action) -> bool:
+        """Whether a LAPSE, which is never among what is enabled, may happen now: only an action that was taken here in
+        this run or another one shows it (ActionResult.lapses)."""
+        return False
+
     def take(self, action: Action) -> ActionResult:
-        """Let an action happen, which must be enabled. Raises NodeError: node-unrest if the node computes for ever."""
+        """Let an action happen, which must be enabled or permitted.
+
+        Raises NodeError: node-unrest if the node computes for ever.
+        """
         ...
 
     def state(self, folder: Path) -> None:

@@ -114,6 +114,8 @@ class Machine:
     requests: list[int] = field(default_factory=list)  # to files, under way
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
+    steps: int = 0  # actions in which it ran
+    lapsed: list[int] = field(default_factory=list)  # since then: comparisons for which its clock has passed, by name
     chosen_faults: Counter[int] = field(default_factory=Counter)  # how often each was chosen
     disk: CrashedDisk | None = None  # since the machine crashed
     _since: int = 0  # as NodeRecording has it
@@ -160,6 +162,8 @@ class Machine:
 
     def acts(self) -> None:
         """Take note that an action begins in which the node runs."""
+        self.steps += 1
+        self.lapsed.clear()
         if self.records and self.answers:
             with suppress(FileNotFoundError), open(self._home / _TRACE, "rb") as trace:  # else it begins now
                 self._since = int(np.frombuffer(trace.read(HEADER.itemsize), HEADER)[0]["next_seq"]) - 1

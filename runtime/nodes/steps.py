@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from crashcheck.runtime.nodes.actions import ActionResult, DiskState, Message
+from crashcheck.runtime.nodes.actions import ActionResult, Compared, DiskState, Message
 
 
 @dataclass(slots=True)
 class ActionStep:
-    """What an action has led to so far; `ran`: the nodes that it ran."""
+    """What an action has led to so far; `ran`: the nodes that it ran.
+
+    `compared`: by node and comparison of times, when its outcome is another one, ns.
+    """
 
     sent: list[Message] = field(default_factory=list)
     read_clock: bool = False
@@ -18,6 +21,7 @@ class ActionStep:
     ended: int | None = None
     disk: DiskState | None = None
     ran: set[int] = field(default_factory=set)
+    compared: dict[tuple[int, Compared], list[int]] = field(default_factory=dict)
 
 
 def log_line(result: ActionResult) -> str:

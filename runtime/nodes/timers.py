@@ -38,6 +38,11 @@ class NodeTimers:
         due_ns = min((timer.due_ns for timer in self._armed.values()), default=0)
         return [timer for timer in self._armed.values() if timer.due_ns == due_ns]
 
+    def due_ns(self, *, ticks: bool = True) -> int:
+        """When the first is due, at the end of time if there is none. `ticks`: whether those count that only tick."""
+        dues = (timer.due_ns for timer in self._armed.values() if ticks or not self.ticks(timer))
+        return min(dues, default=(1 << 64) - 1)
+
     def ticks(self, timer: Timer) -> bool:
         return (timer.owner, timer.lasts_ns) in self._ticking
 

@@ -47,9 +47,10 @@ class NodeEvent(IntEnum):
     UNCONTROLLED = 16
     FAILED = 17
     UNREST = 18
-    REST = 19
-    FAULT_MET = 20
-    CALLED = 21
+    COMPARED = 19
+    REST = 20
+    FAULT_MET = 21
+    CALLED = 22
 
 
 class WireFrame(NamedTuple):

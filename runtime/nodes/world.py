@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,12 +14,15 @@ from crashcheck.runtime.nodes.actions import (
     Action,
     ActionKind,
     ActionResult,
+    Compared,
     NodeContent,
     NodeError,
     World,
 )
+from crashcheck.runtime.nodes.failures import failures
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, packet_action
+from crashcheck.runtime.nodes.node_clocks import NodeClocks
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
 from crashcheck.runtime.nodes.steps import ActionStep, log_line
 from crashcheck.runtime.nodes.timers import Timer
@@ -69,7 +73,7 @@ class NodeWorld(World):
             for index, command in enumerate(commands)
         ]
         self._crash_disk = crash_disk
-        self._clock_error_ns = clock_error_ns
+        self._clocks = NodeClocks(self._nodes, clock_error_ns)
         self._ticks_ns = ticks_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
@@ -93,17 +97,24 @@ class NodeWorld(World):
     def enabled(self) -> Sequence[Action]:
         return tuple(self._possible())
 
+    def permits(self, action: Action) -> bool:
+        return self._clocks.permits(action)
+
     def take(self, action: Action) -> ActionResult:
         step = ActionStep()
-        if action not in self.enabled():
+        if action not in self.enabled() and not self.permits(action):
             raise NodeError(
                 "action-not-enabled",
                 f"{action.kind.value} of node {action.node} is not possible now",
                 "Follow a schedule only with the programs that it was recorded with.",
             )
+        before = self._clocks.before()
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
         result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended, step.disk)
+        if step.compared:
+            compared = tuple(comparison for _, comparison in step.compared)
+            result = result._replace(compared=compared, lapses=self._clocks.lapses(before, step.compared))
         self._log.append(log_line(result))
         return result
 
@@ -152,9 +163,9 @@ class NodeWorld(World):
                 yield Action(ActionKind.COMPLETE, index, -1, number)
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
             yield packet_action(ActionKind.DELIVER, packet)
-        for index, timer in sorted(self._may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
+        for index, timer in sorted(self._clocks.may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
             yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
-        yield from self._failures()
+        yield from failures(self._nodes, self._network, self._cuts)
 
     def _is_cut(self, one: int, other: int) -> bool:
         return (min(one, other), max(one, other)) in self._cuts
@@ -164,40 +175,6 @@ class NodeWorld(World):
             sender, receiver = packet.message.sender, packet.message.receiver
             if self._nodes[receiver].answers and not self._is_cut(sender, receiver):
                 yield packet
-
-    def _may_fire(self) -> Iterator[tuple[int, Timer]]:
-        """Of each node the timers that are due first; of these, all that the clocks' error permits."""
-        firsts = [(index, node.timers.first()) for index, node in enumerate(self._nodes)]
-        earliest_ns = min((first[0].due_ns for _, first in firsts if first), default=0)
-        for index, first in firsts:
-            for timer in first:
-                if self._clock_error_ns is None or timer.due_ns <= earliest_ns + self._clock_error_ns:
-                    yield index, timer
-
-    def _failures(self) -> Iterator[Action]:
-        for index, node in enumerate(self._nodes):
-            if node.crashed:
-                for state in node.disk_states:
-                    yield Action(ActionKind.RESTART, index, -1, node.starts, state.name)
-        for packet in self._network.datagrams:
-            yield packet_action(ActionKind.LOSE, packet)
-        for packet in self._network.datagrams:
-            if self._network.receiver(packet) and not self._is_cut(packet.message.sender, packet.message.receiver):
-                yield packet_action(ActionKind.DUPLICATE, packet)
-        for index, node in enumerate(self._nodes):
-            for kind, name in ((ActionKind.CRASH_PROCESS, "process"), (ActionKind.CRASH_MACHINE, "machine")):
-                if node.alive and name in node.command.crash:
-                    yield Action(kind, index, -1, node.starts - 1)
-            for fault in node.command.faults if node.alive else ():
-                if not fault.nth:
-                    yield Action(ActionKind.FAULT, index, -1, fault.number, node.chosen_faults[fault.number])
-        for one in range(len(self._nodes)):
-            for other in range(one + 1, len(self._nodes)):
-                yield Action(ActionKind.HEAL if (one, other) in self._cuts else ActionKind.CUT, one, other)
-        for end in self._network.connections():
-            if end.peer and not end.gone and not end.peer.gone:
-                one, other = sorted((end.node, end.peer.node))
-                yield Action(ActionKind.RESET, one, other, 0, end.channel)
 
     # How it happens
 
@@ -273,7 +250,7 @@ class NodeWorld(World):
         while True:
             ticks = timers.ticks(timer)
             quiet = self._fire(action.node, timer, step)
-            following = next((one for node, one in self._may_fire() if node == action.node), None)
+            following = next((one for node, one in self._clocks.may_fire() if node == action.node), None)
             if not (ticks and quiet and following and timers.ticks(following)):
                 break
             if following.due_ns > action.due_ns + self._ticks_ns:
@@ -282,13 +259,15 @@ class NodeWorld(World):
 
     def _fire(self, node: int, timer: Timer, step: ActionStep) -> bool:
         """Let a timer fire. Returns whether nothing came of it."""
-        for each in [self._nodes[node]] if self._clock_error_ns is None else self._nodes:
-            each.timers.advance(timer.due_ns)
+        self._clocks.move(node, timer.due_ns)
         before = (len(step.sent), len(step.wrote), step.ended)
         self._order(NodeOrder.FIRE, node, step, number=timer.number)
         quiet = (len(step.sent), len(step.wrote), step.ended) == before
         self._nodes[node].timers.fired(timer, quiet)
         return quiet
+
+    def _lapse(self, action: Action, step: ActionStep) -> None:
+        self._clocks.lapse(action)
 
     def _crash_process(self, action: Action, step: ActionStep) -> None:
         self._nodes[action.node].crashed = "process"
@@ -367,6 +346,9 @@ class NodeWorld(World):
             node.requests.remove(frame.number)
         elif frame.tag == NodeEvent.CLOCK_READ:
             step.read_clock = True
+        elif frame.tag == NodeEvent.COMPARED:
+            compared = Compared(zlib.crc32(frame.data), frame.data.decode(errors="replace"))
+            step.compared.setdefault((frame.node, compared), []).append(frame.value)
         elif frame.tag == NodeEvent.OUTPUT:
             if frame.number == _STANDARD_OUTPUT:
                 step.wrote += frame.data

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from crashcheck.analyzer.compile.driver.arguments import Input, expand, parse
 from crashcheck.analyzer.compile.driver.toolchain import THREADS, Compiler, find_compiler, runtime
@@ -360,7 +361,12 @@ class _Build:
             else:
                 folder = os.path.dirname(libraries.shared)
                 result += [libraries.link, f"-Wl,-rpath,{folder}"]
-        return self._clang(result)
+        status = self._clang(result)
+        if not status and arguments.runtime and not os.environ.get(THREADS):
+            from crashcheck.analyzer.compile.timers.linked import activate
+
+            activate(Path(arguments.output or "a.out"))
+        return status
 
     def _clang(self, words: list[str]) -> int:
         """Run clang with the terminal's own descriptors; its text and its exit code are the user's."""

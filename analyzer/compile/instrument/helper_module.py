@@ -44,6 +44,7 @@ SLOW_PATHS = {
     "cc_atomic_end": (PTR, I32, I32, I32, I64, *WHERE),
     "cc_flush": (PTR, I64, I32, *WHERE),
     "cc_fence": (I32, *WHERE),
+    "cc_compared": (PTR, I64, I64),
 }
 
 INLINED = ("alwaysinline", "nounwind")

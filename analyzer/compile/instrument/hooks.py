@@ -6,7 +6,7 @@ that no second module has to be linked in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -29,7 +29,7 @@ from crashcheck.analyzer.compile.instrument.helper_module import (
     opaque,
 )
 
-HOOKS_VERSION = 3
+HOOKS_VERSION = 4
 
 # enum cc_store_flags, cc_flush_kind and cc_fence_kind of runtime/include/trace_format.h
 ACCESS_WRITES = 128
@@ -44,6 +44,9 @@ ACCESS_BYTES = (1 << 22) - 1  # the largest access that an access hook describes
 FRAME = "cc.frame"
 UNIT = '@"cc.unit"'
 FACTS = '@"cc.facts"'
+TIMERS = '@"cc.timers"'
+TIMERS_SECTION = "crashcheck_timers"
+TIMER_BYTES, TIMER_DIRECTIONS = 32, 16  # size of struct cc_timer, and where its directions are
 
 # Parameters of helpers, by name.
 _PLACE: Types = {"site": I32, "depth": I32}
@@ -362,6 +365,29 @@ class Hooks(HelperModule):
             lambda helper: helper.report("cc_flush", "target", I64(1), "kind", attributes=()),
         )
 
+    # -- implicit timers ---------------------------------------------------------------------------------------
+
+    def compared(self, type_text: str, unsigned: bool) -> str:
+        """`void (T left, T right, ptr timer)`, T i32, i64 or double, before these are compared."""
+
+        def word(helper: Helper, value: Any) -> Any:
+            if type_text == "double":
+                return helper.build.bitcast(value, I64)
+            if type_text == "i64":
+                return value
+            return helper.build.zext(value, I64) if unsigned else helper.build.sext(value, I64)
+
+        def body(helper: Helper) -> None:
+            build = helper.build
+            directions = build.gep(helper["timer"], [I64(TIMER_DIRECTIONS)], source_etype=I8)
+            with helper.when(build.icmp_unsigned("!=", build.load(directions, typ=I32), I32(0))):
+                words = [word(helper, helper[side]) for side in ("left", "right")]
+                helper.call(self.slow_path("cc_compared"), [helper["timer"], *words])
+
+        type_ = _word_type(type_text)
+        name = f"compared.{type_text}" + (".u" if unsigned else "")
+        return self.helper(name, {"left": type_, "right": type_, "timer": PTR}, body)
+
     # -- shadow stack ------------------------------------------------------------------------------------------
 
     def enter(self) -> str:
@@ -426,6 +452,27 @@ class Hooks(HelperModule):
             self.variable("cc_load_on")
             pieces = [_ACCESS_MACROS, f"attributes #{group} = {{ nounwind willreturn {READS} }}"]
         return "\n".join([*pieces, *map(str, self.module.globals.values()), ""])
+
+
+def timers_text(comparisons: Sequence[tuple[int, str]], key: int) -> str:
+    """The table of a unit's comparisons, each with how and where it compares: struct cc_timer of hooks.h.
+
+    Nothing in the unit writes it, but crashcheck-cc does once the program is linked: so its values are no constants.
+    """
+    entry = "{ ptr, double, i32, i32, i64 }"
+    texts, entries = [], [f"{entry} {{ ptr null, double 0.0, i32 {len(comparisons)}, i32 0, i64 {key} }}"]
+    for number, (how, place) in enumerate(comparisons):
+        data = place.encode("utf-8", "surrogateescape") + b"\0"
+        shown = "".join(f"\\{byte:02x}" for byte in data)
+        texts.append(f'@"cc.place.{number}" = private unnamed_addr constant [{len(data)} x i8] c"{shown}"')
+        entries.append(f'{entry} {{ ptr @"cc.place.{number}", double 0.0, i32 0, i32 {how}, i64 0 }}')
+    table = f"{TIMERS} = internal externally_initialized global [{len(entries)} x {entry}] [{', '.join(entries)}]"
+    return "\n".join([*texts, f'{table}, section "{TIMERS_SECTION}", align 8', ""])
+
+
+def timer(number: int) -> str:
+    """The address of a comparison's entry in that table."""
+    return f"ptr getelementptr (i8, ptr {TIMERS}, i64 {TIMER_BYTES * (number + 1)})"
 
 
 def _word_type(type_text: str) -> ir.Type:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,6 +42,9 @@ _GROUPS = re.compile(r"#(\d+)")
 _STORE = re.compile(r"  store (atomic )?(volatile )?")
 _LOAD = re.compile(r" load (atomic )?(volatile )?")
 _ATOMIC_TAIL = re.compile(r'(?: syncscope\("([^"]*)"\))? (\w+)(?: (\w+))?, align (\d+)')
+_COMPARED = re.compile(
+    r" [if]cmp (?:[a-z]+ )*?(?P<relation>[a-z]+) (?P<type>i32|i64|double) (?P<left>[^,]+), (?P<right>[^,]+)"
+)
 _DEFINING = frozenset({"getelementptr", "bitcast", "alloca", "load"})  # what the way to an address leads through
 # Intrinsics for x86 that take a pointer and write nothing there.
 _READING = re.compile(
@@ -65,10 +68,19 @@ class Instrumented:
 
 
 class Rewriter(Emitter):
-    """Rewrites one unit. `models`: functions that the runtime wraps; `keep_debug`: the user asked for -g."""
+    """Rewrites one unit. `models`: functions that the runtime wraps; `keep_debug`: the user asked for -g; `timers`:
+    comparisons that time may decide, by function and line."""
 
-    def __init__(self, module: ModuleText, debug: DebugInfo, models: frozenset[str], keep_debug: bool) -> None:
+    def __init__(
+        self,
+        module: ModuleText,
+        debug: DebugInfo,
+        models: frozenset[str],
+        keep_debug: bool,
+        timers: Mapping[str, Mapping[int, int]],
+    ) -> None:
         super().__init__(module, debug, models, keep_debug)
+        self._timers = timers  # symbol → line of its body → number of the comparison
         self._lines = module.body.split("\n")
         self._index = 0  # of the next line
         self._first = 0  # of the function's first line
@@ -239,6 +251,22 @@ class Rewriter(Emitter):
         for place, left in function.leaves:
             helper = self.hooks.leave() if left else self.hooks.again()
             self.out[place] = f"  call void {helper}(i32 %cc.depth)"
+
+    # -- comparisons -------------------------------------------------------------------------------------------
+
+    def _compare(self, line: str) -> None:
+        number = self._timers.get(self.function.name, {}).get(self._line)
+        if number is not None:
+            found = _COMPARED.search(line)
+            assert found is not None
+            type_, left, right = found.group("type", "left", "right")
+            helper = self.hooks.compared(type_, unsigned=found.group("relation")[0] == "u")
+            at = DBG.search(line) if self.keep_debug else None
+            self.emit(
+                f"  call void {helper}({type_} {left}, {type_} {right}, {hooks.timer(number)})"
+                + (at.group() if at else "")
+            )
+        self._plain(line)
 
     # -- plain and atomic stores -------------------------------------------------------------------------------
 
@@ -499,4 +527,5 @@ class Rewriter(Emitter):
         "cmpxchg": _cmpxchg,
         "fence": _fence,
         "ret": _ret,
+        **dict.fromkeys(("icmp", "fcmp"), _compare),
     }

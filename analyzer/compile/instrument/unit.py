@@ -24,6 +24,8 @@ from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, metadata_without
 from crashcheck.analyzer.compile.ir.layouts import layouts_of
 from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, for_clang_19, matching, read_module, type_end
 from crashcheck.analyzer.compile.learned_sets import LEARN, MARKED, LearnedSets
+from crashcheck.analyzer.compile.timers import reader as timers
+from crashcheck.analyzer.compile.timers.flows import pack
 from crashcheck.errors import CrashcheckError
 
 _FLAG = re.compile(r'!\{i32 \d+, !"(PIC Level|Code Model)", i32 (\d+)\}')
@@ -37,6 +39,7 @@ _VARIABLE = re.compile(
 )
 
 _C = re.compile(r"^![0-9]+ = (?:distinct )?!DICompileUnit\(language: DW_LANG_C\d*,", re.MULTILINE)
+_DBG = re.compile(r", !dbg !(\d+)")
 _INLINE = re.compile(r"^define available_externally (.*!dbg (!\d+))", re.MULTILINE)
 # Attributes that passes infer of functions, which calls of the guard make untrue.
 _EFFECTS = re.compile(
@@ -198,7 +201,8 @@ def _instrumented(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     text, wrappers = operations.wrap(text, options.operations)
     module = read_module(text)
     debug = DebugInfo(module.metadata)
-    rewriter = Rewriter(module, debug, options.models, options.keep_debug)
+    read = timers.read_flows(module.body, partial(_place, debug))
+    rewriter = Rewriter(module, debug, options.models, options.keep_debug, read.lines)
     result = rewriter.run()
     kinds = [site.kind for site in result.sites]
     functions = reader.read_functions(module.body, kinds, result.sites_of, result.reads_of)
@@ -206,10 +210,20 @@ def _instrumented(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
         _facts(options, result.sites, result.functions, result.not_understood),
         dependences=summaries.pack(functions),
         layouts=layouts_of(debug, result.sites),
+        timers=pack(read.flows),
     )
     key, blob = encode(facts)
     descriptor = rewriter.hooks.text(rewriter.group, key, len(result.sites), blob, SECTION)
-    return _completed(result.text, options, module.metadata, [wrappers, descriptor], [hooks.UNIT]), facts
+    compared = [(one.how, one.place) for one in read.flows.comparisons]
+    table = hooks.timers_text(compared, key) if compared else ""
+    return _completed(result.text, options, module.metadata, [wrappers, descriptor, table], [hooks.UNIT]), facts
+
+
+def _place(debug: DebugInfo, line: str, function: str) -> str:
+    """Where a line of a function is, as reports write it."""
+    found = _DBG.search(line)
+    positions = debug.positions(int(found.group(1))) if found else ()
+    return f"{positions[0].function} ({positions[0].file}:{positions[0].line})" if positions else function
 
 
 def _bracketed(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:

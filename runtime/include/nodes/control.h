@@ -19,6 +19,7 @@
  *   options       of sockets
  *   transfers     calls that read and write
  *   polls         calls that wait for descriptors
+ *   compared      comparisons of times that programs make
  *   clocks        calls that read the time, or sleep
  *   alarms        timers that send signals, and those that are files
  *   requests      asynchronous ones to files
@@ -324,6 +325,9 @@ extern const struct handler call_read, call_write, call_receive, call_receive_me
 
 /* polls.c */
 extern const struct handler call_poll, call_ppoll, call_select, call_epoll;
+
+/* compared.c */
+enum then compared(struct thread *thread);                  /* what cc_compared (hooks.h) has called */
 
 /* clocks.c */
 extern const struct handler call_clock_gettime, call_gettimeofday, call_time, call_times, call_clock_getres, call_nanosleep, call_clock_nanosleep;

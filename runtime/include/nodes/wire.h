@@ -56,6 +56,7 @@ enum cc_event {
     CC_UNCONTROLLED,   /* bytes: what; each once for each node */
     CC_FAILED,         /* the run is over; bytes: why */
     CC_UNREST,         /* the node did not rest in time */
+    CC_COMPARED,       /* a time was compared; bytes: where; value: when the outcome is another one, UINT64_MAX: never */
     CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
     CC_FAULT_MET,      /* number: of the fault with which a call of the node fails */
     CC_CALLED,         /* number: the site of the call that sends what the next event is about; other: its stack, of the node's trace */

@@ -24,6 +24,7 @@
  *   output       how much standard output was printed
  *   recording    how it all starts, begins again in a forked child, and ends
  *   marks        operations that the program marks
+ *   timers       comparisons that time decides
  *
  * So do the C files: what one needs of another is in a file above it in this list. Two calls run the other way, through
  * variables that the part above sets: cc_child (process.h) and cc_flush_streams (recording.h). The models in interpose/

@@ -4,6 +4,7 @@
 #include <sys/time.h>
 #include <sys/times.h>
 
+#include "compared.h"
 #include "nodes/control.h"
 
 #define TICKS 100u /* in a second, of times() */
@@ -11,6 +12,8 @@
 static enum then gettime_enter(struct thread *thread)
 {
     int clock = (int)argument(thread, 0);
+    if (clock == CC_COMPARED_CLOCK)
+        return compared(thread);
     if (time_base(clock) == FOREVER)
         return answer(thread, -EINVAL);
     clock_read(thread->process->node);

@@ -5,6 +5,7 @@ A file with [[node]] has [bounds] and [time] beside it, and [check] and [strateg
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -21,6 +22,7 @@ from crashcheck.errors import CrashcheckError
 NODE_STRATEGIES = ("hybrid", "bounded-dpor", "dpor", "dfs", "random")
 NO_CRASH_MODEL = "none"  # a crash of a machine loses nothing that was written
 MOST_NODES = 64
+_NO_TIME = re.compile(r"0+(?:[a-z]*)")
 _UNUSED = {
     "workload": "each [[node]] has a command of its own, and is what is checked",
     "setup": 'what a node\'s folder holds at the start of each run is seed = "FOLDER" in its [[node]]',
@@ -164,7 +166,7 @@ def read_nodes(
     found = NodesConfig(
         tuple(each.read(command=each.required_command("command", (), _EXAMPLE)) for each in nodes),
         bounds.read(),
-        None if error == "free" else round(duration(error) * 10**9) if error != "0" else 0,
+        None if error == "free" else 0 if _NO_TIME.fullmatch(error) else round(duration(error) * 10**9),
         check.read(**{name: check.command(name, ()) for name in ("after", "end", "progress")}),
         strategy.read(),
         tuple(each.read() for each in faults),

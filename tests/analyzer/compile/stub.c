@@ -208,3 +208,11 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "cc_access_entry: " PASS_ACCESS_TO(stub_access)
         ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
         "cc_access_done_entry: ret\n");
+
+void cc_compared(const struct cc_timer *timer, uint64_t left, uint64_t right)
+{
+    static const char *const directions[] = {"", "grows", "shrinks", "moves"};
+    const char *line = strrchr(timer->place, ':') + 1;
+    printf("line %.*s %s in %g ns, %s\n", (int)strcspn(line, ")"), line, directions[timer->directions], timer->unit_ns,
+           left == right ? "equal" : "not equal");
+}

@@ -52,6 +52,7 @@ HOOK(cc_atomic_end, (const void *target, uint32_t size, uint32_t locked, uint32_
 HOOK(cc_flush, (const void *address, uint64_t size, uint32_t flush_kind, struct cc_unit *unit, uint32_t index, uint32_t depth),
      ADD(flushes, 1))
 HOOK(cc_fence, (uint32_t fence_kind, struct cc_unit *unit, uint32_t index, uint32_t depth), ADD(fences, 1))
+HOOK(cc_compared, (const struct cc_timer *timer, uint64_t left, uint64_t right), ADD(operations, 0))
 HOOK(cc_operation_enter, (void), ADD(operations, 1))
 HOOK(cc_operation_leave, (void), )
 
