@@ -134,6 +134,11 @@ class Store:
                 shutil.rmtree(run, ignore_errors=True)
 
 
+def ended_beside(run: Path) -> list[Path]:
+    """The folders of the other runs of a run's project that have ended, or were killed."""
+    return [other for other in Store(run.parent.parent).newest() if other != run and _is_free(other)]
+
+
 def config_of(run: Path) -> str:
     """The name of the configuration file of a run. Earlier versions did not keep it."""
     try:

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState, NodeContent
+from crashcheck.runtime.nodes.programs import check_program
 from crashcheck.runtime.nodes.timers import NodeTimers
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
@@ -151,6 +152,7 @@ class Machine:
         self.alive, self.status, self.crashed = True, None, ""
         self.starts += 1
         variables = dict(os.environ if self.command.variables is None else self.command.variables)
+        check_program(self.command.words, variables, self.folder)
         texts = [
             str(self.folder),
             str(self._home / _TRACE) if self.records else "",

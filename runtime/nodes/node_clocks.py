@@ -71,7 +71,7 @@ class NodeClocks:
     def lapses(
         self, before: Sequence[ClockBefore], compared: Mapping[tuple[int, Compared], Iterable[int]]
     ) -> tuple[Action, ...]:
-        """The lapses that could have come before a step. `compared`: when which comparisons have another outcome."""
+        """The lapses that were possible before a step. `compared`: when which comparisons have another outcome."""
         found: dict[tuple[int, int], Action] = {}  # by node and time: what has one time has one effect
         for (node, comparison), dues in compared.items():
             clock = before[node]

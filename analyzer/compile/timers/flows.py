@@ -80,7 +80,7 @@ class Meaning(NamedTuple):
     fresh: bool  # it was read since the function, or one that it calls, began: no memory of an earlier step
 
 
-class Timer(NamedTuple):
+class ImplicitTimer(NamedTuple):
     """A comparison that time decides: in what unit, and whether left - right can grow, or shrink, as time passes."""
 
     unit_ns: float
@@ -115,7 +115,7 @@ def _scaled(meanings: Iterable[Meaning], scale: Fraction, held: bool) -> set[Mea
     return {Meaning(one.unit_ns / scale, one.fresh and not held) for one in meanings}
 
 
-def timer_of(comparison: Comparison, meanings: Meanings) -> Timer | None:
+def timer_of(comparison: Comparison, meanings: Meanings) -> ImplicitTimer | None:
     """What time has to do with a comparison; None: nothing that is known.
 
     If one side is read from a clock just now, what is compared with it is an earlier time, which stays as it is. Times
@@ -129,7 +129,9 @@ def timer_of(comparison: Comparison, meanings: Meanings) -> Timer | None:
     units = {abs(one.unit_ns) for one in found}
     if len(units) != 1:
         return None
-    return Timer(float(units.pop()), any(one.unit_ns > 0 for one in found), any(one.unit_ns < 0 for one in found))
+    return ImplicitTimer(
+        float(units.pop()), any(one.unit_ns > 0 for one in found), any(one.unit_ns < 0 for one in found)
+    )
 
 
 def open_nodes(flows: UnitFlows, roots: Iterable[str]) -> set[str]:
@@ -180,7 +182,7 @@ def unpack(text: str, unit: int) -> UnitFlows:
     )
 
 
-def timers_of(units: Sequence[UnitFlows]) -> list[list[Timer | None]]:
+def timers_of(units: Sequence[UnitFlows]) -> list[list[ImplicitTimer | None]]:
     """For each comparison of each unit of a program, what time has to do with it."""
     meanings = follow(edge for unit in units for edge in unit.edges)
     return [[timer_of(one, meanings) for one in unit.comparisons] for unit in units]

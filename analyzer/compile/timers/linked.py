@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from crashcheck.analyzer.compile.facts import SECTION, decode
-from crashcheck.analyzer.compile.timers.flows import Timer, timers_of, unpack
+from crashcheck.analyzer.compile.timers.flows import ImplicitTimer, timers_of, unpack
 
 TIMERS_SECTION = "crashcheck_timers"
 _ENTRY = struct.Struct(
@@ -58,7 +58,7 @@ def _activated(content: mmap.mmap, origin: str) -> int:
     return active
 
 
-def _directions(timer: Timer) -> int:
+def _directions(timer: ImplicitTimer) -> int:
     return _GROWS * timer.grows | _SHRINKS * timer.shrinks
 
 

@@ -3,7 +3,7 @@
 Memory is a node for each field of a type, each local and each global, whatever the order of writes. What the times of
 libc and C++ are made of (timespec, timeval, duration, time_point) are parts of where they are, so that one of them
 has no effect on another. Not followed: pointers to times that are kept in memory, what is computed by other operations
-than sums, differences and scaling by constants, calls through pointers, assembly.
+than sums, differences and scaling by constants, calls through pointers that no field or global keeps, assembly.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from crashcheck.analyzer.compile.ir.text import (
     NAME,
     IRSyntaxError,
     call_arguments,
+    expression,
     matching,
     operand,
     split_commas,
     type_end,
+    value_end,
 )
 from crashcheck.analyzer.compile.timers.flows import (
     CLOCK_RESULTS,
@@ -39,8 +41,9 @@ from crashcheck.analyzer.compile.timers.flows import (
 
 _HEADER = re.compile(rf"^define .*?@({NAME})\(")
 _GLOBAL = re.compile(rf"^@({NAME}) = (?:internal|private) ", re.MULTILINE)
-_CALLEE = re.compile(rf" (@(?:{NAME}))\(")
-_RESULT_TYPE = re.compile(r"(i32|i64|double|float|\{ i64, i64 \}) (?:\(.*?\) )?@")
+_TYPE = re.compile(rf"^(%(?:{NAME})) = type (.*)$", re.MULTILINE)
+_CALLEE = re.compile(rf" ([@%](?:{NAME}))\(")
+_RESULT_TYPE = re.compile(r"(i32|i64|double|float|\{ i64, i64 \}) (?:\(.*?\) )?[@%]")
 _GEP = re.compile(r"getelementptr (?:inbounds |nuw |nusw |inrange\([^)]*\) )*")
 _INCOMING = re.compile(r"\[ ([^,]+), %")
 _NUMBER_TYPES = frozenset({"i32", "i64", "double", "float"})
@@ -50,6 +53,7 @@ _CHRONO = re.compile(r'%"(?:struct|class)\.std::(?:__1::)?chrono::(?:duration|ti
 _FLAGS = re.compile(r"^(?:nsw|nuw|nnan|ninf|nsz|arcp|contract|afn|reassoc|fast|exact|disjoint|nneg|samesign|inbounds) ")
 _PART = re.compile(r"(?:\.\d+)+$")
 _CPU_CLOCKS = frozenset({"2", "3"})  # of clock_gettime: they do not pass
+_MOST_ARGUMENTS = 6  # of a function that is called through a pointer
 _PARTS = ("", ".0", ".1")  # of what may be copied as a whole
 
 # enum cc_comparison of hooks.h
@@ -81,7 +85,7 @@ def read_flows(body: str, place_of: Callable[[str, str], str]) -> ReadFlows:
             starts.append((name, at))
             if line.startswith(("define internal ", "define private ")):
                 own.add(name)
-    unit = _Unit(own, defined)
+    unit = _Unit(own, defined, dict(_TYPE.findall(body)))
     for name, at in starts:
         end = lines.index("}", at)
         _Function(unit, name, lines[at], lines[at + 1 : end], place_of).read()
@@ -94,10 +98,18 @@ class _Unit:
 
     own: set[str]
     defined: set[str]
+    types: dict[str, str]  # of structs that have a name
     edges: dict[Edge, None] = field(default_factory=dict)
     found: list[tuple[str, int, str, Comparison]] = field(default_factory=list)  # function, line, type, what
-    parts: dict[str, set[str]] = field(default_factory=dict)  # of roots: ways into what they hold
     copies: list[tuple[str, str]] = field(default_factory=list)  # roots whose parts are the same
+    targets: dict[tuple[str, str], None] = field(
+        default_factory=dict
+    )  # where a pointer to a function is kept, and that
+
+    def members(self, type_: str) -> list[str]:
+        """Types of the members of a struct that has a name; none of others."""
+        body = self.types.get(type_, "").strip("<>")
+        return split_commas(body.strip()[1:-1]) if body.startswith("{") else []
 
     def name(self, symbol: str) -> str:
         return symbol + "#" if symbol in self.own else symbol
@@ -110,6 +122,12 @@ class _Unit:
     def result(self) -> ReadFlows:
         """Without comparisons that no clock can reach, whatever other units do."""
         one = Fraction(1)
+        for place, function in self.targets:  # who calls through the pointer may call the function
+            self.copies.append((f"R:*{place}", f"R:{function}"))
+            for number in range(_MOST_ARGUMENTS):
+                self.flow(f"P:{function}:{number}", (Term(f"P:*{place}:{number}", one),))
+                called, function_own = f"A:*{place}:{number}", f"A:{function}:{number}"
+                self.copies += [(called, function_own), (function_own, called)]
         for left, right in self.copies:
             for part in _PARTS:
                 self.flow(left + part, (Term(right + part, one),))
@@ -152,6 +170,7 @@ class _Function:
         self.values: dict[str, Terms] = {}
         self.places: dict[str, str] = {}  # pointers → the node of what they point to
         self.wholes: dict[str, str] = {}  # aggregates → the node whose parts they have
+        self.kept: dict[str, str] = {}  # pointers → where they were loaded from
         self.slots: dict[str, str | None] = {}  # pointers to pointers → what these point to, if it is one place
         found = _HEADER.match(header)
         assert found is not None
@@ -198,6 +217,9 @@ class _Function:
         """The node of what a pointer points to; "" if it is not known."""
         if pointer.startswith("@"):
             return f"G:{self.unit.name(pointer[1:].strip(chr(34)))}"
+        opcode, operands = expression(pointer)
+        if opcode == "getelementptr":
+            return self._element(operands)
         return self.places.get(pointer, "")
 
     def _alloca(self, word: str, text: str, result: str) -> None:
@@ -206,25 +228,26 @@ class _Function:
         self.places[result] = f"L:{self.name}:{result}"
 
     def _gep(self, word: str, text: str, result: str) -> None:
-        text = _FLAGS.sub("", text)
-        while (shorter := _FLAGS.sub("", text)) != text:
-            text = shorter
-        parts = split_commas(text)
-        base = self._place(operand(parts[1]).value)
-        indices = [operand(part).value for part in parts[2:]]
-        place = base
-        if parts[0].startswith("[") or len(indices) < 2:
-            indices = []  # an element is as its array
-        if indices:
-            own = _TIME_STRUCT.match(parts[0]) or parts[0] == _PAIR
-            if base and _CHRONO.match(parts[0]):
-                place = base
-            elif base and own:
-                place = f"{base}.{indices[-1]}"
-            elif parts[0] != _PAIR:
-                place = f"F:{_type_name(parts[0])}:{'.'.join(indices[1:])}"
-        if place:
+        if place := self._element(text):
             self.places[result] = place
+
+    def _element(self, text: str) -> str:
+        """The node of what a getelementptr of these operands points to; "" if it is not known."""
+        type_, pointer, *indices = split_commas(_plain(text))
+        place = self._place(operand(pointer).value)
+        for index in (operand(one).value for one in indices[1:]):
+            if type_[0] == "[":  # an element is as its array
+                type_ = type_[type_.index(" x ") + 3 : -1]
+                continue
+            if place and (_TIME_STRUCT.match(type_) or type_ == _PAIR):
+                place = f"{place}.{index}"
+            elif type_ != _PAIR and not (place and _CHRONO.match(type_)):
+                place = f"F:{_type_name(type_)}:{index}"
+            members = self.unit.members(type_)
+            if not (index.isdigit() and int(index) < len(members)):
+                break
+            type_ = members[int(index)]
+        return place
 
     def _cast_pointer(self, word: str, text: str, result: str) -> None:
         value, _, _ = text.partition(" to ")
@@ -245,10 +268,13 @@ class _Function:
         text = text.replace("volatile ", "", 1) if text.startswith(("volatile ", "atomic ")) else text
         text = text.removeprefix("atomic ").removeprefix("volatile ")
         end = type_end(text, 0)
-        pointer = text[text.index("ptr ", end) + 4 :].split(",")[0].split(" ")[0]
+        start = text.index("ptr ", end) + 4
+        pointer = text[start : value_end(text, start)]
         if text[:end] == "ptr":
             if self.slots.get(pointer):
                 self.places[result] = str(self.slots[pointer])
+            elif self._place(pointer).startswith(("F:", "G:")):
+                self.kept[result] = self._place(pointer)
             return
         place = self._place(pointer)
         if not place:
@@ -261,11 +287,14 @@ class _Function:
     def _store(self, word: str, text: str, result: str) -> None:
         text = text.removeprefix("atomic ").removeprefix("volatile ")
         end = type_end(text, 0)
-        cut = text.rfind(", ptr ")
-        pointer = text[cut + 6 :].split(",")[0].split(" ")[0]
-        value = text[end + 1 : cut]
+        cut = value_end(text, end + 1)
+        value, start = text[end + 1 : cut], cut + len(", ptr ")
+        pointer = text[start : value_end(text, start)]
         if text[:end] == "ptr":
             place = self._place(value)
+            to = self._place(pointer)
+            if value.startswith("@") and to.startswith(("F:", "G:")):
+                self.unit.targets[to, self.unit.name(value[1:].strip('"'))] = None
             if pointer in self.slots:  # a second one makes it unknown, unless both are the same
                 self.slots[pointer] = place if self.slots[pointer] in ("", place) else None
             return
@@ -310,14 +339,11 @@ class _Function:
         self.values[result] = tuple(dict.fromkeys(term for name in names for term in self._terms(name)))[:16]
 
     def _sides(self, text: str) -> tuple[str, str]:
-        while (shorter := _FLAGS.sub("", text)) != text:
-            text = shorter
-        left, right = split_commas(text)[:2]
+        left, right = split_commas(_plain(text))[:2]
         return left.rsplit(" ", 1)[-1], right
 
     def _compare(self, word: str, text: str, result: str) -> None:
-        while (shorter := _FLAGS.sub("", text)) != text:
-            text = shorter
+        text = _plain(text)
         relation, _, rest = text.partition(" ")
         type_ = rest[: type_end(rest, 0)]
         code = _RELATIONS.get(relation if len(relation) == 2 else relation[1:])
@@ -359,6 +385,10 @@ class _Function:
         if callee in CLOCK_WRITES:
             return
         name = self.unit.name(callee)
+        if found.group(1)[0] == "%":
+            if found.group(1) not in self.kept:
+                return
+            name = f"*{self.kept[found.group(1)]}"
         for number, argument in enumerate(arguments):
             if argument.type == "ptr":
                 if place := self._place(argument.value):
@@ -405,6 +435,13 @@ class _Function:
         **dict.fromkeys(("call", "tail", "notail", "musttail", "invoke"), _call),
         "ret": _return,
     }
+
+
+def _plain(text: str) -> str:
+    """The operands of an instruction without the flags before them."""
+    while (shorter := _FLAGS.sub("", text)) != text:
+        text = shorter
+    return text
 
 
 def _type_name(text: str) -> str:

@@ -26,6 +26,7 @@ from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, NodeStrategy
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
+from crashcheck.checker.store import ended_beside
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
 from crashcheck.command import Command
 from crashcheck.config import Config
@@ -219,6 +220,8 @@ def search_nodes(
     assert config.nodes is not None
     last = LastOrders(failing)
     image_folder.remove_abandoned(folder)
+    for killed in ended_beside(folder):  # those that were not have removed it
+        shutil.rmtree(killed / _FOLDER, ignore_errors=True)
     states = image_folder.home(folder, STATE_BYTES, jobs + 1)
     lock = image_folder.lock(states)
     setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states)

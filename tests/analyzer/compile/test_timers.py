@@ -19,7 +19,8 @@ WAYS = r"""
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
-struct peer { struct timespec seen; int64_t until_ms, tries; double at; struct { struct timeval tv; } last; };
+struct peer { struct timespec seen; int64_t until_ms, tries; double at; struct { struct timeval tv; } last;
+    int64_t (*clock)(struct peer *); };
 static struct peer peers[2];
 static uint64_t started_us;
 static size_t used = 3;
@@ -48,6 +49,7 @@ __attribute__((noinline)) static void check(struct peer *p, int limit) {
     if (started_us + 100 < us) used++;  // shrinks in 1000 ns
     if (tv.tv_usec != p->last.tv.tv_usec) used++;  // grows in 1000 ns
     if (p->tries > 3) used++;
+    if (p->clock(p) > p->until_ms) used++;  // grows in 1e+06 ns
     if (used > 100) used++;
     if (strlen("abc") > used) used++;
     if (limit > 7) used++;
@@ -55,7 +57,9 @@ __attribute__((noinline)) static void check(struct peer *p, int limit) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     if (cpu.tv_sec > 5) used++;
 }
+static int64_t clock_of(struct peer *p) { return now_ms() + 0 * (p - peers); }
 int main(void) {
+    peers[0].clock = clock_of;
     get(&peers[0].seen);
     peers[0].until_ms = now_ms() + 1000;
     gettimeofday(&peers[0].last.tv, NULL);

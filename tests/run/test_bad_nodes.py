@@ -1,0 +1,59 @@
+"""Configurations of nodes that cannot be run as they are: each is refused or marked, with the way out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.command_line import run_crashcheck
+
+ELF_FOR_ARM = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00" + bytes(40)
+
+
+@pytest.fixture
+def refused(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """What is printed when these lines of crashcheck.toml are run, beside a file `program` with some content."""
+
+    def run(text: str, program: bytes = b"#!/bin/sh\n") -> str:
+        (tmp_path / "crashcheck.toml").write_text(text)
+        (tmp_path / "program").write_bytes(program)
+        (tmp_path / "program").chmod(0o755)
+        ended = run_crashcheck("run", cwd=tmp_path, env=os.environ)
+        assert ended.returncode == 2, ended.stdout
+        return ended.stderr.replace(str(tmp_path), "FOLDER")
+
+    return run
+
+
+NODE = '[[node]]\ncommand = "./program"\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (ELF_FOR_ARM, "FOLDER/program is a program for AArch64. [node-program]\n  Build it for x86-64 Linux.\n"),
+        (b"\1\0\2", "FOLDER/program is no program. [node-program]\n  A command names an ELF program for x86-64, or a "),
+    ],
+    ids=["for another machine", "none"],
+)
+def test_what_is_no_program_for_this_machine_is_refused(refused, content: bytes, message: str) -> None:  # type: ignore[no-untyped-def]
+    assert message in refused(NODE, content)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[node]]\ncommand = "./missing"\n', "FOLDER/missing: No such file or directory [node-failed]"),
+        (NODE + 'folder = "d"\ncount = 2\n', "two nodes have the folder 'd'. [config-value]"),
+        (
+            NODE + '[strategy]\nname = "bfs"\n',
+            "[strategy] name is 'bfs'; it must be 'hybrid', 'bounded-dpor', 'dpor', 'dfs'",
+        ),
+        (NODE + "[bounds]\nactions = 0\n", "[bounds] actions is 0; the least is 1. [config-value]"),
+        (NODE + "[bounds]\ncrashes = 1\n", "[bounds] crashes is not 0, and no node may crash. [config-value]"),
+    ],
+)
+def test_a_configuration_that_cannot_be_run_is_refused(refused, text: str, message: str) -> None:  # type: ignore[no-untyped-def]
+    assert message in refused(text)
