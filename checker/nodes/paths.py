@@ -25,7 +25,7 @@ class Branch(NamedTuple):
 _SPANS = (0, 3, 6, 12)  # doublings between the most and the least frequent source of a run; a run draws one
 _FAILURE_DOUBLINGS = (1, 9)  # a failure of a bound is chosen once in 2 to 512 choices: runs have about as many actions
 _REDRAW_EVERY = 32  # choices, on average, until a source gets another weight
-_STRETCHES = (1, 8, 64)  # timers of a node in a row, on average, while nothing comes of them; a run draws one
+_STRETCHES = (1, 8, 64)  # timers of a node in a row, on average, while they have no effect; a run draws one
 
 _Source = tuple[str | int, ...]  # of failures: the name of their bound alone
 
@@ -36,8 +36,9 @@ class UnevenChoice:
     A source is a link, the timers of a node, the failures of one bound. A message that is one of five possible actions
     each time is delivered soon. That a node times out meanwhile, after thirty ticks of its own, would happen in one of
     a million runs. So each source has a weight for a while, down to 1 in 4,096 of another's, and where a timer is
-    chosen, the time of its node passes until a message or a request to a file comes of it, or for so many timers. Some
-    runs have equal weights, and some no such stretches. (Burckhardt et al. 2010 order threads by random priorities
+    chosen, the time of its node passes until it sends something or writes a file, or for so many timers. That matters
+    where a message to it is under way, so it is chosen there more often. Some runs have equal weights, and some no such
+    stretches. (Burckhardt et al. 2010 order threads by random priorities
     that change a few times, for the same reason.)
     """
 
@@ -46,8 +47,8 @@ class UnevenChoice:
         self._random = Random(seed)
         self._span = self._random.choice(_SPANS)
         self._stretch = self._random.choice(_STRETCHES)
-        # The longer the stretches, the fewer they are: else nothing but timers happens.
-        self._timers = self._stretch ** -self._random.uniform(0.5, 1)
+        # Long stretches are rare: else nothing but timers happens.
+        self._timers = 1.0 if self._stretch == 1 else 2 ** -self._random.uniform(1, 6)
         # changing
         self._weights: dict[_Source, float] = {}
         self._passes: tuple[int, frozenset[Action]] | None = None  # the node whose time passes, and what else may come
@@ -73,10 +74,17 @@ class UnevenChoice:
             if source not in self._weights or self._random.random() * _REDRAW_EVERY * len(actions) < 1:
                 low, high = (0, self._span) if len(source) > 1 else _FAILURE_DOUBLINGS
                 self._weights[source] = 2 ** -self._random.uniform(low, high)
-        shares = [self._weights[source] * (self._timers if source[0] == "timer" else 1) for source in actions]
+        awaited = {action.node for action in enabled if action.kind is ActionKind.DELIVER}
+        shares = [self._weights[source] * self._share(source, awaited) for source in actions]
         usual = sum(share for source, share in zip(actions, shares, strict=True) if len(source) > 1) or 1.0
         weights = [share * (1 if len(source) > 1 else usual) for source, share in zip(actions, shares, strict=True)]
         return self._random.choice(actions[self._random.choices(list(actions), weights)[0]])
+
+    def _share(self, source: _Source, awaited: set[int]) -> float:
+        """How often a source is chosen beside its weight. `awaited`: nodes that a message is under way to."""
+        if source[0] != ActionKind.TIMER.value or self._stretch == 1:
+            return 1.0
+        return self._timers if source[1] in awaited else self._timers / _STRETCHES[1]
 
 
 def _but_timers(enabled: Sequence[Action]) -> frozenset[Action]:

@@ -64,7 +64,7 @@ class WireFrame(NamedTuple):
 
 
 def error_of(frame: WireFrame) -> NodeError:
-    """Why a run cannot continue, of an event that says so."""
+    """Why a run cannot continue, of an event FAILED or UNREST."""
     if frame.tag == NodeEvent.FAILED:
         return NodeError(
             "node-failed",

@@ -94,6 +94,7 @@ struct process {
     bool signalled;         /* a signal may wait for it */
     bool first;             /* the one that the node was started with */
     bool ending;            /* all its threads end */
+    uint64_t computed;      /* ns of a processor, when this step began */
     struct process *next;
 };
 enum thread_state { READY, RUNNING, HELD, IN_VFORK, VFORK_OVER, ENDING };

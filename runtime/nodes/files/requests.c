@@ -1,5 +1,5 @@
 /* Asynchronous requests to files (io_submit). The kernel carries each out at once, but its end is hidden from the program until the
- * caller says so: it stands in a ring that the kernel shares with the program, behind what the ring says to be its last event. */
+ * caller orders it: it is in a ring that the kernel shares with the program, behind what the ring has as its last event. */
 #include <linux/aio_abi.h>
 #include <stdlib.h>
 #include <sys/uio.h>

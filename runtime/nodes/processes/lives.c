@@ -8,19 +8,51 @@
 #include <sys/ptrace.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "nodes/control.h"
 
 #define EARLY_MOST 64
-#define UNREST_SECONDS 10
+#define UNREST_SECONDS 10 /* of computing; of waiting in the kernel, too, which nothing should */
+#define UNREST_TIMES 6     /* so often that is waited for, by real time, while other programs have the processor */
+#define COMPUTES_NS 10000000
 
 static volatile sig_atomic_t unrest;
+static int alarms; /* in this step */
 static pid_t early[EARLY_MOST]; /* children that stopped before their parents' stop was seen */
 
 static void on_alarm(int signal)
 {
     (void)signal;
     unrest = 1;
+}
+
+static uint64_t computed(const struct process *process)
+{
+    clockid_t clock;
+    struct timespec time = {0, 0};
+    if (clock_getcpuclockid(process->pid, &clock) == 0)
+        clock_gettime(clock, &time);
+    return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
+}
+
+static void watch(bool watches)
+{
+    struct itimerval limit = {{0, 0}, {watches ? UNREST_SECONDS : 0, 0}};
+    unrest = 0;
+    setitimer(ITIMER_REAL, &limit, NULL);
+}
+
+/* The time is over. Whether the thread had too little of it: other programs kept it from computing. */
+static bool was_kept(const struct thread *thread)
+{
+    struct process *process = thread->process;
+    uint64_t now = computed(process), before = process->computed;
+    bool computes = now - before > COMPUTES_NS * (uint64_t)++alarms;
+    if (!computes || now - before >= UNREST_SECONDS * SECOND || alarms == UNREST_TIMES)
+        return false;
+    watch(true);
+    return true;
 }
 
 static _Noreturn void no_rest(const struct thread *thread)
@@ -113,9 +145,9 @@ bool thread_await(struct thread *thread, int *status)
 {
     for (;;) {
         pid_t tid = waitpid(-1, status, __WALL);
-        if (tid < 0 && errno == EINTR && !unrest)
+        if (tid < 0 && errno == EINTR && (!unrest || was_kept(thread)))
             continue;
-        if (tid < 0 || unrest)
+        if (tid < 0 || (unrest && !was_kept(thread)))
             no_rest(thread);
         if (WIFSTOPPED(*status) && *status >> 16 == PTRACE_EVENT_EXEC && tid == thread->process->pid && tid != thread->tid) {
             struct thread *first = thread_of(tid); /* another thread's program is replaced: it is the first now */
@@ -206,8 +238,10 @@ void first_thread_ended(const struct thread *thread)
 void unrest_watch(bool watches)
 {
     struct sigaction action = {.sa_handler = on_alarm};
-    struct itimerval limit = {{0, 0}, {watches ? UNREST_SECONDS : 0, 0}};
-    unrest = 0;
     sigaction(SIGALRM, &action, NULL);
-    setitimer(ITIMER_REAL, &limit, NULL);
+    alarms = 0;
+    for (size_t i = 0; watches && i < NODES; i++)
+        for (struct process *process = nodes[i].processes; process; process = process->next)
+            process->computed = computed(process);
+    watch(watches);
 }

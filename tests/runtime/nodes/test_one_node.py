@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -111,3 +114,25 @@ def test_a_node_that_computes_for_ever_is_an_error_for_the_user(worlds: Worlds) 
 def test_a_loop_that_waits_by_reading_the_clock_ends(worlds: Worlds) -> None:
     code = "import time; until = time.monotonic() + 60\nwhile time.monotonic() < until: pass\nprint('over')"
     assert [output(by_default(worlds((sys.executable, "-c", code))), 0) for _ in range(2)] == [b"over\n"] * 2
+
+
+def test_a_node_that_other_programs_keep_from_computing_gets_more_time(worlds: Worlds, tmp_path: Path) -> None:
+    begun = tmp_path / "world0" / "n0" / "begun"
+    code = "open('begun', 'w').close()\nfor _ in range(3_000_000): pass\nprint('done')"
+    world = worlds((sys.executable, "-c", code))
+
+    def alarm() -> None:
+        while not begun.exists():
+            pass
+        os.kill(world.controller_pid, signal.SIGALRM)  # its time is over
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(alarm)
+        result = world.take(Action(ActionKind.START, 0))
+    assert (result.wrote, result.ended) == (b"done\n", 0)
+
+
+def test_the_network_devices_of_the_machine_are_not_shown(worlds: Worlds) -> None:
+    world = worlds((sys.executable, "-c", "print(open('/proc/net/if_inet6').read())"))
+    assert output(by_default(world), 0) == b"00000000000000000000000000000001 01 80 10 80       lo\n\n"
+    assert world.uncontrolled == {}

@@ -1,4 +1,4 @@
-"""A program hears of the end of a request to a file (io_submit) when the search says so, and not before."""
+"""A program hears of the end of a request to a file (io_submit) when an action lets it, and not before."""
 
 from __future__ import annotations
 
