@@ -15,8 +15,8 @@ from support.paths import EXAMPLES, ROOT
 
 LOST = "leader starts again without 4 bytes at offset 0x0 of log at log.py:24"
 FOUND = (
-    "leader ends with status 1 if `has 0` from follower1 to leader (send at log.py:41, from append at log.py:69) "
-    f"is delivered before leader loses power and {LOST}",
+    "leader ends with status 1 if `has 0` from follower1 to leader (Server.send at log.py:41, from Server.append at "
+    f"log.py:69) is delivered before leader loses power and {LOST}",
     f"the check fails if {LOST}",
 )
 
