@@ -1,4 +1,4 @@
-"""Guarded programs: time and memory beside the unguarded ones and ThreadSanitizer, and bugs that they tolerate."""
+"""Guarded programs: bugs that they tolerate, their time and memory beside ThreadSanitizer's, and false alarms."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ THREADS = (2, 4)
 WORKLOADS = Path(__file__).resolve().parent / "workloads"
 PATTERNS = ("rr-w", "wr-w", "ww-r", "rw-rw", "rrw-rrw", "order-wr", "order-rw", "order-ww")
 PATTERN_TRAINING = 200  # runs, of which those that fail teach nothing
+RELAXING = 20  # runs
 TEXT_MEGABYTES = 12
+CORRECT = ("pigz", "memcached", "queue")
+CORRECT_SECONDS = 0.6  # of each, for each run of a series
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A program with threads, in a folder of its own.
 
-    `compile`: a command for the shell, with $CC or $CXX for the compiler, that makes `program`; `train` and `use`: the
-    arguments for {run} and for a number of threads; `seconds`: it prints them.
+    `compile`: a command for the shell, with $CC or $CXX for the compiler, that makes `program`; `train` and `use`:
+    commands for {run}, and for a {program} and a number of {threads}; `seconds`: it prints them, and checks itself what
+    it did. `package`: its source is in the folder that the environment variable CRASHCHECK_REAL_<PACKAGE> names:
+    nothing is fetched. `plain`: a program of bench/workloads that is not guarded.
     """
 
     name: str
@@ -41,7 +46,8 @@ class Subject:
     train: str
     use: str
     seconds: bool = False
-    package: str = ""  # of Debian's, whose source is in the folder
+    package: str = ""
+    plain: str = ""
 
 
 @dataclass(slots=True)
@@ -53,23 +59,55 @@ class _Used:
 
 
 SUBJECTS = (
-    Subject("lu", "$CC -O2 -g -pthread lu.c -lm -o program", 6, "96 $((1 << {run} % 3))", "512 {threads}", True),
-    Subject("fft", "$CC -O2 -g -pthread fft.c -lm -o program", 6, "12 $((1 << {run} % 3))", "18 {threads}", True),
+    Subject(
+        "lu",
+        "$CC -O2 -g -pthread lu.c -lm -o program",
+        6,
+        "./program 96 $((1 << {run} % 3))",
+        "./{program} 512 {threads}",
+        True,
+    ),
+    Subject(
+        "fft",
+        "$CC -O2 -g -pthread fft.c -lm -o program",
+        6,
+        "./program 12 $((1 << {run} % 3))",
+        "./{program} 18 {threads}",
+        True,
+    ),
+    Subject(
+        "queue",
+        "$CC -O2 -g -pthread queue.c -o program",
+        60,
+        "./program 2000 $((2 + {run} % 3))",
+        "./{program} 200000 {threads}",
+        True,
+    ),
     Subject(
         "pigz",
         "$CC -O2 -g -w -DNOZOPFLI -pthread pigz.c yarn.c try.c -lz -lm -o program",
         30,
-        "-p $(({run} % 4 + 1)) -c text > /dev/null",
-        "-p {threads} -c text > /dev/null",
+        "./program -p $(({run} % 4 + 1)) -c text > /dev/null",
+        "./{program} -p {threads} -c text",
         package="pigz",
     ),
     Subject(
         "pbzip2",
         "$CXX -std=gnu++98 -O2 -g -w -pthread pbzip2.cpp BZ2StreamScanner.cpp ErrorContext.cpp -lbz2 -o program",
         20,
-        "-p$(({run} % 4 + 1)) -c text > /dev/null",
-        "-p{threads} -c text > /dev/null",
+        "./program -p$(({run} % 4 + 1)) -c text > /dev/null",
+        "./{program} -p{threads} -c text",
         package="pbzip2",
+    ),
+    Subject(  # in the folder ./configure has run
+        "memcached",
+        "make -s clean && make -s memcached CC='$CC' CFLAGS='-O2 -g -w -pthread' && mv memcached program",
+        100,
+        "./memcached_client ./program 4 $(({run} % 4 + 1)) 3000 {run} > /dev/null",
+        "./memcached_client ./{program} {threads} 4 25000 1",
+        True,
+        package="memcached",
+        plain="memcached_client",
     ),
 )
 
@@ -77,22 +115,22 @@ SUBJECTS = (
 def measure(repetitions: int, series: int) -> dict[str, object]:
     figures: dict[str, object] = {"load_average_before": f"{os.getloadavg()[0]:.2f}"}
     figures["patterns"] = {name: _pattern(name, series) for name in PATTERNS}
-    figures["overhead"] = {subject.name: _overhead_of(subject, repetitions) for subject in SUBJECTS}
+    figures["programs"] = {subject.name: _measured(subject, repetitions, series) for subject in SUBJECTS}
     return figures
+
+
+def _measured(subject: Subject, repetitions: int, series: int) -> dict[str, object]:
+    """One program whose source is not there, or that cannot be built, leaves the others."""
+    try:
+        return _overhead(subject, repetitions, series)
+    except CannotMeasure as error:
+        return {"not_measured": str(error)}
 
 
 # -- overhead -----------------------------------------------------------------------------------------------------
 
 
-def _overhead_of(subject: Subject, repetitions: int) -> dict[str, object]:
-    """One program that cannot be fetched or built leaves the others."""
-    try:
-        return _overhead(subject, repetitions)
-    except CannotMeasure as error:
-        return {"not_measured": str(error)}
-
-
-def _overhead(subject: Subject, repetitions: int) -> dict[str, object]:
+def _overhead(subject: Subject, repetitions: int, series: int) -> dict[str, object]:
     with scratch(MEGABYTES) as folder:
         _lay_out(subject, folder)
         summary = _train(folder, subject.training_runs)
@@ -100,16 +138,47 @@ def _overhead(subject: Subject, repetitions: int) -> dict[str, object]:
         figures: dict[str, object] = {"training": summary, "groups_left_alone": built.pop("left alone")}
         for threads in THREADS:
             figures[f"{threads}_threads"] = _compared(subject, folder, built, threads, repetitions)
+        if subject.name in CORRECT:
+            figures["correct"] = _correct(subject, folder, built["unguarded"], series * CORRECT_SECONDS)
     return figures
+
+
+def _correct(subject: Subject, folder: Path, unguarded: str, seconds: float) -> dict[str, object]:
+    """The guarded program for a time, after relaxing: what it prints against the unguarded one, and its stalls."""
+    _crashcheck(folder, "guard", "--bias", "100")
+    relaxed = _crashcheck(folder, "guard", "relax", "--runs", str(RELAXING)).splitlines()[-1]
+    _crashcheck(folder, "guard")
+    log, ends = folder / "log", time.monotonic() + seconds
+    runs = wrong = 0
+    while time.monotonic() < ends:
+        command = subject.use.format(program="program", threads=THREADS[runs % len(THREADS)])
+        guarded, expected = (
+            subprocess.run(
+                ["/bin/sh", "-c", words], cwd=folder, env={**os.environ, OPTIONS: f"log={log}"}, capture_output=True
+            )
+            for words in (command, command.replace("./program", f"./{unguarded}"))
+        )
+        same = subject.seconds or guarded.stdout == expected.stdout
+        wrong += guarded.returncode != 0 or not same
+        runs += 1
+    stalls = read_guarded(read_log(log), AnticipatingInvariants.load(folder / LEARNED), folder).stalls
+    return {
+        "relaxed": relaxed,
+        "runs": runs,
+        "wrong_or_failed": wrong,
+        "stalls_resolved": sum(stall.resolved for stall in stalls),
+        "stalls_unresolved": sum(stall.unresolved for stall in stalls),
+        "not_learned": [str(stall) for stall in stalls if stall.unresolved],
+        "load_average": f"{os.getloadavg()[0]:.2f}",
+    }
 
 
 def _compared(
     subject: Subject, folder: Path, built: Mapping[str, str], threads: int, repetitions: int
 ) -> dict[str, object]:
     used = _Used()
-    command = subject.use.format(threads=threads)
     ways = {
-        way: partial(_timed, subject, folder, program, command, way, used)
+        way: partial(_timed, subject, folder, subject.use.format(program=program, threads=threads), way, used)
         for way, program in {**built, "observed": built["guarded"]}.items()
     }
     values = interleaved(repetitions, ways)
@@ -126,25 +195,22 @@ def _lay_out(subject: Subject, folder: Path) -> None:
     """The program's source, its input, and a configuration that trains it."""
     if subject.package:
         shutil.copytree(_source_of(subject.package), folder, symlinks=True, dirs_exist_ok=True)
-        _write_text(folder / "text")
+        if " text" in subject.use:
+            _write_text(folder / "text")
     else:
         shutil.copy(WORKLOADS / f"{subject.name}.c", folder)
+    if subject.plain:
+        run([programs.clang(), "-O2", "-pthread", WORKLOADS / f"{subject.plain}.c", "-o", folder / subject.plain])
     configuration = {"build": subject.compile.replace("$CC", "crashcheck-cc").replace("$CXX", "crashcheck-c++")}
-    configuration["workload"] = f"./program {subject.train}"
+    configuration["workload"] = subject.train
     _configure(folder, configuration)
 
 
 def _source_of(package: str) -> Path:
-    """The folder that $CRASHCHECK_REAL_<PACKAGE> names, else Debian's source."""
-    given = os.environ.get(f"CRASHCHECK_REAL_{package.upper()}")
-    if given:
-        return Path(given)
-    real = programs.real_programs()
-    try:
-        found: Path = real.source(package)
-    except real.Unavailable as error:
-        raise CannotMeasure(str(error)) from error
-    return found
+    variable = f"CRASHCHECK_REAL_{package.upper()}"
+    if not os.environ.get(variable):
+        raise CannotMeasure(f"set {variable} to the folder of its source (docs/guard.md, Measured)")
+    return Path(os.environ[variable])
 
 
 def _configure(folder: Path, commands: Mapping[str, str]) -> None:
@@ -199,19 +265,20 @@ def _kept(folder: Path, way: str) -> str:
     return name
 
 
-def _timed(subject: Subject, folder: Path, program: str, arguments: str, way: str, used: _Used) -> float:
+def _timed(subject: Subject, folder: Path, words: str, way: str, used: _Used) -> float:
     """The seconds that the program prints, or all that it takes."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHCHECK_")}
     if way == "observed":
         environment[OPTIONS] = "observe"
     environment["TSAN_OPTIONS"] = "report_bugs=0"
     # Memory is asked of time(1): what a process forked from this one used before it became another counts as its own.
-    command = ["time", "-f", "%M %U %S", "-o", "used", "/bin/sh", "-c", f"exec ./{program} {arguments}"]
+    command = ["time", "-f", "%M %U %S", "-o", "used", "/bin/sh", "-c", f"exec {words}"]
+    output = subprocess.PIPE if subject.seconds else subprocess.DEVNULL
     started = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.PIPE, text=True)
     elapsed = time.perf_counter() - started
     if done.returncode != 0:
-        raise CannotMeasure(f"{program} {arguments} ended with {done.returncode}: {done.stderr[-500:]}")
+        raise CannotMeasure(f"{words} ended with {done.returncode}: {done.stderr[-500:]}")
     kilobytes, *seconds = (folder / "used").read_text(encoding="ascii").split()
     used.megabytes.setdefault(way, []).append(int(kilobytes) / 1024)
     used.cpu_seconds.setdefault(way, []).append(sum(map(float, seconds)))
@@ -237,7 +304,7 @@ def _pattern(name: str, series: int) -> dict[str, object]:
         unguarded = sum(_fails([folder / "unguarded", "random", str(seed)], {}) for seed in seeds)
         log = folder / "log"
         guarded = sum(
-            _fails([folder / name, "random", str(seed)], {OPTIONS: f"most=200,log={log}"}) for seed in seeds
+            _fails([folder / name, "random", str(seed)], {OPTIONS: f"log={log}"}) for seed in seeds
         )  # all runs add to one log
         stalls = read_guarded(read_log(log), AnticipatingInvariants.load(folder / LEARNED), folder).stalls
     resolved, unresolved = sum(stall.resolved for stall in stalls), sum(stall.unresolved for stall in stalls)

@@ -15,10 +15,14 @@ from crashcheck.analyzer.compile.site_names import NamedSite
 from crashcheck.errors import CrashcheckError
 
 FORMAT = "crashcheck anticipating invariants"
-VERSION = 3  # bump when a reader of the file would misread it
-# Values of CRASHCHECK_THREADS for training: all accesses; those that are marked, and MARKED is followed by the path of
-# what was learned before. Any other value is the path of learned sets to guard with.
+VERSION = 4  # bump when a reader of the file would misread it
+_BEFORE_ATOMICS = 3  # a file without `atomics` and `objects`, which was learned with the defaults
+# Values of CRASHCHECK_THREADS for training: all accesses, and LEARN may be followed by WITHOUT_ATOMICS and OBJECTS;
+# those that are marked, and MARKED is followed by the path of what was learned before. Any other value is the path of
+# learned sets to guard with.
 LEARN = "learn"
+WITHOUT_ATOMICS = "+without-atomics"
+OBJECTS = "+objects"
 MARKED = "marked:"
 _HINT = "Remove it, and learn again with `crashcheck learn`."
 
@@ -49,7 +53,8 @@ class LearnedSets:
     `new`: how many predecessors each run added, in the order of the runs; `sites`: by name; `codes`: the hash of each
     function's code, by NamedSite.code; `bias`: groups with more than this percentage of all accesses to shared
     variables are not guarded (AI §3.3), None: all are; `marked`: only accesses that the program marks were observed,
-    and only those are guarded.
+    and only those are guarded. `atomics`: atomic operations were observed, and are guarded; `objects`: the members of
+    an instance have one record.
     """
 
     new: tuple[int, ...] = ()
@@ -57,6 +62,20 @@ class LearnedSets:
     codes: Mapping[str, str] = field(default_factory=dict)
     bias: float | None = None
     marked: bool = False
+    atomics: bool = True
+    objects: bool = False
+
+    @classmethod
+    def untrained(cls, threads: str) -> Self:
+        """Before the first run of training; `threads`: the value of CRASHCHECK_THREADS for that."""
+        return cls(
+            marked=threads.startswith(MARKED), atomics=WITHOUT_ATOMICS not in threads, objects=OBJECTS in threads
+        )
+
+    @property
+    def training(self) -> str:
+        """The value of CRASHCHECK_THREADS for training, if not of marked accesses."""
+        return f"{LEARN}{'' if self.atomics else WITHOUT_ATOMICS}{OBJECTS if self.objects else ''}"
 
     @property
     def runs(self) -> int:
@@ -90,6 +109,8 @@ class LearnedSets:
             "new": self.new,
             "bias": self.bias,
             "marked": self.marked,
+            "atomics": self.atomics,
+            "objects": self.objects,
         }
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
         codes = [f"  {json.dumps(function)}: {json.dumps(code)}" for function, code in sorted(self.codes.items())]
@@ -119,7 +140,7 @@ class LearnedSets:
             document = json.loads(text)
             if not isinstance(document, dict) or document.get("format") != FORMAT:
                 raise CrashcheckError("learned-corrupt", f"{origin} is no file of `crashcheck learn`.", _HINT)
-            if document["version"] != VERSION:
+            if document["version"] not in (VERSION, _BEFORE_ATOMICS):
                 raise CrashcheckError(
                     "learned-version",
                     f"{origin} has version {document['version']}; this crashcheck reads version {VERSION}.",
@@ -143,6 +164,8 @@ class LearnedSets:
                 dict(document["codes"]),
                 None if bias is None else float(bias),
                 bool(document["marked"]),
+                bool(document.get("atomics", True)),
+                bool(document.get("objects", False)),
             )
             named = {name for one in sites.values() for name in one.before if name is not None}
             if not named <= sites.keys() or not {one.site.code for one in sites.values()} <= learned.codes.keys():

@@ -16,7 +16,7 @@
 
 /* Measured: docs/guard.md. */
 #define STALL_US 500u
-#define MOST_STALLS 20u
+#define MOST_STALLS 200u
 
 static struct {
     uint64_t stall_ns;           /* one look to the next */
@@ -158,6 +158,7 @@ static struct record *violating(const struct cc_guard_site *site, struct record 
     return NULL;
 }
 
+#define MOST_HALVINGS 16u
 #define FUTEX_WAIT_PRIVATE 128
 
 /* Gives the word up until it is accessed, or for as long as one look may take. */
@@ -202,23 +203,41 @@ static void note_unresolved(const struct cc_guard_site *site, const struct recor
     }
 }
 
+/* How long a thread may be stalled for an observation: half as long after each that was not resolved, and all again after
+ * one that was not. So what training did not show costs little however often it happens. At least one look is taken. */
+static uint64_t patience_ns(const struct cc_guard_row *row)
+{
+    return row ? option.most_ns >> __atomic_load_n(cc_unresolved_in_a_row(row), __ATOMIC_RELAXED) : option.most_ns;
+}
+
+static void learn_patience(const struct cc_guard_row *row, bool resolved)
+{
+    uint8_t *unresolved_in_a_row = row ? cc_unresolved_in_a_row(row) : NULL;
+    if (unresolved_in_a_row && resolved)
+        __atomic_store_n(unresolved_in_a_row, 0, __ATOMIC_RELAXED);
+    else if (unresolved_in_a_row && __atomic_load_n(unresolved_in_a_row, __ATOMIC_RELAXED) < MOST_HALVINGS)
+        __atomic_fetch_add(unresolved_in_a_row, 1, __ATOMIC_RELAXED);
+}
+
 /* The loop of algorithm 1. `violation` is in the word, which is held before and after. */
 static struct record *stall(const struct cc_guard_site *site, struct word *word, unsigned offset, unsigned size,
                             struct record *violation, unsigned *count)
 {
     uint64_t found = remote_predecessor(violation);
     struct cc_guard_row *row = cc_row(site->id, found, CC_GUARD_VIOLATION, cc_self.id);
-    uint64_t begun = now_ns(), waited = 0;
+    uint64_t begun = now_ns(), waited = 0, most_ns = patience_ns(row);
     struct record *records = cc_records(word, offset, size, count);
     if (row)
         __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
-    while (violation && !option.observes && waited < option.most_ns) {
+    while (violation && !option.observes && waited < most_ns) {
         wait_for_change(word);
         waited = now_ns() - begun;
         /* Another thread may have split the variable. */
         records = cc_records(word, offset, size, count);
         violation = records ? violating(site, records, *count) : NULL;
     }
+    if (!option.observes && option.most_ns)
+        learn_patience(row, !violation);
     if (violation) {
         note_unresolved(site, records, *count, found, waited);
     } else if (row) {

@@ -19,6 +19,7 @@ struct facts_head {
 };
 
 HIDDEN struct cc_guard_header *cc_log;
+static uint8_t unresolved_in_a_row[ROWS]; /* of this process: the file may be of several */
 
 static struct cc_guard_row *rows(void)
 {
@@ -63,6 +64,11 @@ bool cc_rows_open(const char *path, bool training)
     cc_log->facts_bytes = facts;
     __atomic_store_n(&cc_log->magic, CC_GUARD_MAGIC, __ATOMIC_RELEASE);
     return !path || file >= 0;
+}
+
+uint8_t *cc_unresolved_in_a_row(const struct cc_guard_row *row)
+{
+    return &unresolved_in_a_row[(row - rows()) % ROWS];
 }
 
 static uint64_t mixed(uint64_t site, uint64_t before, uint32_t kind)

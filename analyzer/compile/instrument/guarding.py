@@ -39,6 +39,8 @@ _ALIAS = re.compile(r"  (%[-\w.$]+) = (?:getelementptr|bitcast) .*?ptr (%[-\w.$]
 _STORED_TO = re.compile(r"  store .*, ptr (%[-\w.$]+)(?:, |$)")
 _ALLOCA = re.compile(r"  (%[-\w.$]+) = alloca ")
 _LIFETIME = re.compile(r"  call void @llvm\.lifetime\.start\.p0\(.*?(%[-\w.$]+)\)")
+_GLOBAL = re.compile(r'^(@(?:[-\w.$]+|"[^"]*")) = [^\n"{\[]*?\bglobal (%[^\n]*)$', re.MULTILINE)  # of a struct's type
+_ATOMIC_LOAD = " load atomic "
 _SITE = "{ i64, ptr, i32, i32 }"
 _BULK = ("llvm.memcpy", "llvm.memmove", "llvm.memset")
 _MARKS = ("crashcheck_guard_function", "crashcheck_guard_block")  # of crashcheck.h
@@ -111,6 +113,7 @@ class Guarding(Rewriter):
         self._only_marked = marked or learned.marked
         self._marks: set[int] = set()  # blocks and functions, by their number in the debug information
         self._namer = Namer(folder)
+        self._globals = dict(_GLOBAL.findall(module.body)) if learned.objects else {}
         self._escaped: set[str] = set()
         self._brackets: list[_Bracket] = []
         self._lives: list[tuple[int, str]] = []  # where a local's life begins in the output, and the call there
@@ -128,8 +131,14 @@ class Guarding(Rewriter):
     def _access(self, kind: str, line: str, pointer: str, type_text: str, size: str, alone: bool = True) -> None:
         """Bracket an access, and emit its instruction inside; `alone`: False if the instruction follows later."""
         target = self._shared_target(pointer, type_text, line) if pointer and size not in ("", "0") else None
+        if target is not None and not self._learned.atomics and (kind == "atomic" or _ATOMIC_LOAD in line):
+            self.site(kind, line, target)  # the others keep their names
+            target = None
         if target is not None:
             base = addresses.base_of(pointer, self.definitions, self._slots)
+            instance = self._instance(target, base) if self._learned.objects else ""
+            if instance and (type_text or instance != pointer):  # a copy of all of it is to each byte
+                pointer, size = instance, "1"
             begin = len(self.out)
             self.out += ["", line, ""] if alone else ["", ""]
             site = self.site(kind, line, target)
@@ -150,6 +159,18 @@ class Guarding(Rewriter):
             return Target(variable=self.debug.string(number, "name") if number is not None else "")
         target = self.shared_global(pointer)
         return None if target.local else target
+
+    def _instance(self, target: Target, base: str) -> str:
+        """The address of the outermost struct instance that an access is to a member of: all its members have the
+        record of its first byte. "" if none is known."""
+        if target.instance != "null":
+            if target.prelude:
+                self.emit(target.prelude)
+            return target.instance
+        line = self.definitions.get(base, "") if base.startswith("%") else self._globals.get(base, "")
+        start = line.find(" = alloca ") + 10 if base.startswith("%") else 0
+        is_struct = bool(line) and self.module.types.fields(line[start : type_end(line, start)]) is not None
+        return base if is_struct else ""
 
     def _typed(self, kind: str, line: str, pointer: str, type_text: str) -> None:
         size = self.module.types.store_size(type_text)

@@ -229,9 +229,9 @@ def _place(debug: DebugInfo, line: str, function: str) -> str:
 def _bracketed(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     """The unit of a program that learns or is guarded."""
     marked = options.threads.startswith(MARKED)
-    path = "" if options.threads == LEARN else options.threads.removeprefix(MARKED)
+    path = "" if options.threads.startswith(LEARN) else options.threads.removeprefix(MARKED)
     none_yet = not path or (marked and not os.path.exists(path))
-    learned = LearnedSets() if none_yet else LearnedSets.load(Path(path))
+    learned = LearnedSets.untrained(options.threads) if none_yet else LearnedSets.load(Path(path))
     module = read_module(text)
     debug = DebugInfo(module.metadata)
     describe = partial(_facts, options)

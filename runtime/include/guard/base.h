@@ -32,6 +32,8 @@
 HIDDEN bool cc_rows_open(const char *path, bool training);
 /* The row of an observation, begun by whoever makes it first; NULL if there is no room. */
 HIDDEN struct cc_guard_row *cc_row(uint64_t site, uint64_t before, uint32_t kind, uint32_t thread);
+/* Of what a row counts: stalls of this process since the last one that was resolved. */
+HIDDEN uint8_t *cc_unresolved_in_a_row(const struct cc_guard_row *row);
 /* Notes a unit in the log: its facts, and which sets it is guarded with. */
 HIDDEN void cc_rows_meet(const struct cc_guard_unit *unit);
 extern HIDDEN struct cc_guard_header *cc_log;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--runs", type=int, metavar="N", help=f"how many runs to learn from (default: {RUNS})")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not stop at a run that fails; nothing is learned from it"
+    )
+    parser.add_argument(
+        "--without-atomics",
+        action="store_true",
+        help="in a new file: do not observe atomic operations, nor guard them",
+    )
+    parser.add_argument(
+        "--objects", action="store_true", help="in a new file: members of one struct instance have one record"
     )
     parser.add_argument("--check", action="store_true", help="run once and report what was not learned")
     parser.add_argument("--relax", action="store_true", help="with --check: if the run passes, learn what it showed")
@@ -67,6 +75,11 @@ def main(args: argparse.Namespace) -> int:
         raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
     config = load(args.config)
     path = learned_at(args, config)
+    if (args.without_atomics or args.objects) and (args.marked or args.check):
+        raise CrashcheckError(
+            "bad-option",
+            "--without-atomics and --objects begin a new file, and cannot be used with --marked or --check.",
+        )
     if args.check:
         checked = check(config, path, relax=args.relax, marked=args.marked)
         for line in report_lines(checked):
@@ -79,6 +92,8 @@ def main(args: argparse.Namespace) -> int:
         lambda line: print(line, flush=True),
         marked=args.marked,
         keep_going=args.keep_going,
+        atomics=not args.without_atomics,
+        objects=args.objects,
     )
     print(summary(learned, path))
     return EXIT_CLEAN
@@ -102,19 +117,27 @@ def learn(
     *,
     marked: bool = False,
     keep_going: bool = False,
+    atomics: bool = True,
+    objects: bool = False,
 ) -> AnticipatingInvariants:
     """Runs the workload `runs` times and merges what the runs show into the file at `path`.
 
     Whatever ends it early, the runs that passed before are kept. A run that fails ends it unless `keep_going`.
+    `atomics` and `objects`: as in LearnedSets; what is in the file stays so.
 
     Raises CrashcheckError: learn-run-failed if a run fails, learn-nothing, and those of running and of the file.
     """
     from crashcheck.stages.threads import threaded_runs
 
     learned = _learned_so_far(path, marked)
+    if not learned.runs:
+        learned = replace(learned, atomics=atomics, objects=objects)
+    elif (not atomics and learned.atomics) or (objects and not learned.objects):
+        wanted = "--objects" if objects and not learned.objects else "--without-atomics"
+        raise CrashcheckError("learned-otherwise", f"{path} was learned without {wanted}.", "Name another --file.")
     first = learned.runs
     try:
-        with threaded_runs(config, _threads(config, marked)) as run:
+        with threaded_runs(config, _threads(config, learned)) as run:
             for number in range(1, runs + 1):
                 try:
                     log = _passing(run, number, runs, learned.runs - first)
@@ -153,11 +176,11 @@ def _learned_so_far(path: Path, marked: bool) -> AnticipatingInvariants:
     return learned
 
 
-def _threads(config: Config, marked: bool) -> str:
+def _threads(config: Config, learned: AnticipatingInvariants) -> str:
     """What to build for."""
-    from crashcheck.analyzer.compile.learned_sets import LEARN, MARKED
+    from crashcheck.analyzer.compile.learned_sets import MARKED
 
-    return f"{MARKED}{(config.folder / LEARNED).resolve()}" if marked else LEARN
+    return f"{MARKED}{(config.folder / LEARNED).resolve()}" if learned.marked else learned.training
 
 
 def _passing(run: Run, number: int, runs: int, passed: int) -> Log | None:
@@ -187,7 +210,7 @@ def check(config: Config, path: Path, *, relax: bool = False, marked: bool = Fal
 
     AnticipatingInvariants.load(path)
     learned = _learned_so_far(path, marked)
-    with threaded_runs(config, _threads(config, marked)) as run:
+    with threaded_runs(config, _threads(config, learned)) as run:
         log, end = run(1, False)
     observed = _observed(log, path, marked)
     failure = "" if end.exit_code == 0 else end.text(config.workload.timeout_s)

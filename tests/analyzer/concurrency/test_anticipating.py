@@ -102,11 +102,11 @@ def test_a_damaged_file_is_named(text: str) -> None:
 def test_an_error_on_a_file_of_another_version_names_both_versions() -> None:
     with pytest.raises(CrashcheckError) as caught:
         AnticipatingInvariants.decode(
-            AnticipatingInvariants().encode().replace('"version": 3', '"version": 9'), "learned.json"
+            AnticipatingInvariants().encode().replace('"version": 4', '"version": 9'), "learned.json"
         )
     assert caught.value.slug == "learned-version"
     assert "version 9" in caught.value.message
-    assert "version 3" in caught.value.message
+    assert "version 4" in caught.value.message
 
 
 def test_sites_are_shared_with_all_that_accessed_a_variable_with_them() -> None:

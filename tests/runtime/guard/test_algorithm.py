@@ -39,7 +39,9 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         log = folder / "log"
         log.unlink(missing_ok=True)
         environment = {"CRASHCHECK_GUARD": f"{options}log={log}", "ASAN_OPTIONS": "detect_leaks=0"}
-        subprocess.run([program], input="".join(f"{line}\n" for line in lines), text=True, env=environment, check=True)
+        subprocess.run(
+            [program], input="".join(f"{line}\n" for line in lines), text=True, env=environment, check=True, timeout=60
+        )
         return read_log(log)
 
     return once
@@ -229,3 +231,13 @@ def test_an_access_after_code_that_changed_is_not_judged(run: Run) -> None:
     log = run(lines, "most=0,")
     assert pairs_of(log, ObservationKind.VIOLATION) == []
     assert pairs_of(log, ObservationKind.UNTRAINED) == [(changed, 0)]
+
+
+def test_stalls_that_are_in_vain_again_and_again_become_short(run: Run) -> None:
+    """A second each, 300 of them would take five minutes."""
+    lines = ["unit 9", "site 1 1 0 2", "site 2 2 0"]
+    for _ in range(300):
+        lines += ["1 1 0 8", "2 2 0 8"]
+    log = run(lines, "stall=1000,most=1000,")
+    (row,) = log.of(ObservationKind.VIOLATION)
+    assert (int(row["count"]), int(row["unresolved"]), int(row["resolved"])) == (300, 300, 0)
