@@ -27,6 +27,7 @@ SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its 
 NODES = _HOME / "nodes"  # the controller of nodes: likewise
 GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no part of the recorder
 GUARD_MODELS = INCLUDE / "guard" / "models.def"
+JAVASCRIPT = SYSCALLS / "javascript.js"  # that Node loads while it is recorded
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -120,7 +121,7 @@ def nodes_sources() -> list[Path]:
 
 def attached_sources() -> list[Path]:
     """Return C files of the library that records for the controller: the recorder's without those that stop threads."""
-    programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c"}
+    programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c", "preload.c"}
     return [*(path for path in syscalls_sources() if path.name not in programs), NODES / "attached" / "attached.c"]
 
 

@@ -20,7 +20,7 @@ from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
 from crashcheck.runtime import validate
-from crashcheck.runtime.build import RuntimeLibrary, build_runtime
+from crashcheck.runtime.build import JAVASCRIPT, RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
@@ -163,6 +163,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             if traces_calls:
                 recorder = [str(library.syscalls), *arguments(workload.faults)]
                 recorder += ["--io-uring"] * (workload.io_uring == "allow")
+                recorder += ["--javascript", str(JAVASCRIPT)]
                 command = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
                 environment["CRASHCHECK_MARKS"] = "calls"
                 environment["CRASHCHECK_STORES"] = str(work / "trace.cct")

@@ -49,6 +49,7 @@ static const struct handler *const table[] = {
     [SYS_sendmmsg] = &output_send,
     [SYS_socketpair] = &output_pair,
     [SYS_prctl] = &output_mark,
+    [SYS_access] = &script_report,
     [SYS_open_by_handle_at] = &name_open,
     [SYS_io_submit] = &aio_submit,
     [SYS_io_destroy] = &aio_destroy,

@@ -55,6 +55,15 @@ static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
     end(SECCOMP_RET_ALLOW);
 }
 
+static void stop_where_equal(long call, unsigned argument, uint32_t value)
+{
+    only(call, 4);
+    load_argument(argument);
+    add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
+    end(SECCOMP_RET_TRACE);
+    end(SECCOMP_RET_ALLOW);
+}
+
 static void build_controls(void)
 {
     uint8_t controls = 0;
@@ -72,8 +81,8 @@ static void build_controls(void)
 /* Whether a call stops only with some arguments. */
 static bool has_rule(long call)
 {
-    static const long calls[] = {SYS_open,  SYS_openat,  SYS_mmap,        SYS_ioctl,  SYS_prctl,
-                                 SYS_clone, SYS_unshare, SYS_close_range, SYS_seccomp};
+    static const long calls[] = {SYS_open,  SYS_openat,  SYS_mmap,        SYS_ioctl,   SYS_prctl,
+                                 SYS_clone, SYS_unshare, SYS_close_range, SYS_seccomp, SYS_access};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (calls[i] == call)
             return true;
@@ -107,11 +116,8 @@ static void build(void)
     stop_where_any_bit(SYS_close_range, 2, CLOSE_RANGE_UNSHARE);
     stop_where_any_bit(SYS_seccomp, 1, SECCOMP_FILTER_FLAG_NEW_LISTENER);
     build_controls();
-    only(SYS_prctl, 4);
-    load_argument(0);
-    add(BPF_JMP | BPF_JEQ | BPF_K, CC_MARK_CALL, 0, 1);
-    end(SECCOMP_RET_TRACE);
-    end(SECCOMP_RET_ALLOW);
+    stop_where_equal(SYS_prctl, 0, CC_MARK_CALL);
+    stop_where_equal(SYS_access, 1, R_OK | W_OK | X_OK); /* rare, and what javascript.js asks for */
     for (long call = 0; call <= LAST_CALL; call++) {
         if (!handler_of(call) || has_rule(call))
             continue;

@@ -114,6 +114,7 @@ static void enter(struct tracee *thread)
     thread->in_call = true; /* what is recorded now belongs to the call */
     call->inode = call->from.folder = call->to.folder = 0;
     thread->answered = thread->changed = false;
+    script_enter(thread);
     enum then then = handler->enter(thread);
     thread->failing = then == SKIP ? 0 : fault_of(thread);
     if (thread->failing || thread->answered || thread->changed)
@@ -148,6 +149,7 @@ static void leave(struct tracee *thread)
     if (thread->in_call && registers(thread, &now)) {
         bool narrow_error = thread->call.narrow && (uint32_t)now.rax > -4096u;
         thread->call.result = narrow_error ? (int32_t)now.rax : (long)now.rax;
+        script_leave(thread);
         thread->handler->leave(thread);
     }
     call_end(thread);
@@ -176,6 +178,7 @@ static void memory_ends(struct tracee *thread)
     aio_end(thread->process);
     mappings_end(thread);
     stack_forget(thread->process);
+    scripts_end(thread->process);
 }
 
 static void forget(struct tracee *thread)
@@ -194,6 +197,7 @@ static void forget(struct tracee *thread)
     call_end(thread);
     if (thread->process->threads == 1)
         memory_ends(thread);
+    script_forget(thread);
     tracee_forget(thread);
 }
 
@@ -210,6 +214,7 @@ static void executed(struct tracee *thread)
     thread->in_call = thread->located = false;
     next_update(thread);
     memory_ends(thread);
+    script_forget(thread);
     thread->called = 0;
     thread->apart = false;
     snprintf(link, sizeof link, "/proc/%d/exe", thread->tid);
@@ -220,6 +225,7 @@ static void executed(struct tracee *thread)
     trace_bytes(thread, (struct cc_event){.kind = CC_EXEC}, NULL, 0, path, (size_t)length);
     if (stat(link, &state) == 0 && state.st_mode & (S_ISUID | S_ISGID) && state.st_uid != geteuid())
         trace_note("setuid", path);
+    preload_begin(thread, path);
 }
 
 static void born(struct tracee *parent)

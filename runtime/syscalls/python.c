@@ -325,7 +325,7 @@ static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
 }
 
 /* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
-static uint32_t defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
+uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
 {
     uint64_t hash = hash_of(hash_of(0xcbf29ce484222325u, &head, sizeof head), bytes, size);
     struct pair *found = pair_in(&codes, hash, size);
@@ -351,7 +351,7 @@ static uint32_t read_code(struct tracee *thread, const struct python *python, co
         return 0;
     head.file_bytes = (uint32_t)file;
     head.name_bytes = (uint32_t)name;
-    return defined_as(thread, head, bytes, file + name + size);
+    return code_defined_as(thread, head, bytes, file + name + size);
 }
 
 /* The number of the code at an address, 0 if there is none. Another may be there later: what it points to must be the same. */
@@ -372,7 +372,7 @@ static uint32_t code_number(struct tracee *thread, struct python *python, uint64
     return known->code;
 }
 
-size_t python_frames(struct tracee *thread, struct python *python, struct python_frame *frames, size_t most)
+size_t python_frames(struct tracee *thread, struct python *python, struct script_frame *frames, size_t most)
 {
     static uint64_t addresses[PYTHON_DEEPEST], instructions[PYTHON_DEEPEST];
     static unsigned char heads[PYTHON_DEEPEST][CODE_BYTES];
@@ -408,7 +408,7 @@ size_t python_frames(struct tracee *thread, struct python *python, struct python
     for (size_t i = 0; i < depth; i++) {
         uint32_t code = instructions[i] <= INT32_MAX ? code_number(thread, python, addresses[i], heads[i]) : 0;
         if (code)
-            frames[found++] = (struct python_frame){code, (uint32_t)instructions[i]};
+            frames[found++] = (struct script_frame){code, (uint32_t)instructions[i]};
     }
     return found;
 }

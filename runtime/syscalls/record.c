@@ -1,9 +1,10 @@
 /* Runs a command and records what its system calls do to the files of a folder:
  *
- *   record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]
+ *   record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] TRACE FOLDER COMMAND [ARGUMENT...]
  *
  * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes.
  *
+ * With --javascript Node loads a module of ours, which shows who makes calls (javascript.c).
  * With --in-place the command is as it would be without us: it stays in our process group and has the terminal, and
  * what it leaves running continues. FD gets the command's process number and, when the trace is complete, its status. */
 #include <errno.h>
@@ -67,8 +68,12 @@ int main(int count, char **words)
         count--;
         words++;
     }
+    if (count > 2 && strcmp(words[1], "--javascript") == 0) {
+        preload_use(words[2]);
+        count -= 2, words += 2;
+    }
     if (count < 4 || !usable) {
-        fprintf(stderr, "usage: record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] TRACE FOLDER COMMAND [ARGUMENT...]\n");
+        fprintf(stderr, "usage: record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] TRACE FOLDER COMMAND [ARGUMENT...]\n");
         return 125;
     }
     follow_start(in_place >= 0 ? getppid() : 0);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "syscalls/recorder.h"
 
@@ -33,7 +34,7 @@ struct code {
     struct range *ranges;
     size_t count;
     struct python *python;  /* NULL if it runs no Python that is known */
-    uint32_t python_module;
+    uint32_t python_module, program_module;
     struct known known[KNOWN];
 };
 static struct {             /* the part of the thread's stack that was read last */
@@ -67,7 +68,10 @@ static struct code *code_of(struct tracee *thread)
     if (process->code)
         return process->code;
     struct code *code = process->code = calloc(1, sizeof *code);
-    char name[64], line[PATH_ROOM + 128], latest[PATH_ROOM] = "";
+    char name[64], line[PATH_ROOM + 128], latest[PATH_ROOM] = "", program[PATH_ROOM];
+    snprintf(name, sizeof name, "/proc/%d/exe", thread->tid);
+    ssize_t length = readlink(name, program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
     uint64_t base = 0, end = 0;
     snprintf(name, sizeof name, "/proc/%d/maps", thread->tid);
     FILE *maps = fopen(name, "re");
@@ -91,6 +95,8 @@ static struct code *code_of(struct tracee *thread)
             continue;
         range.base = base;
         range.module = module_of(thread, line + path);
+        if (strcmp(line + path, program) == 0)
+            code->program_module = range.module;
         if (!code->python && (code->python = python_of(thread, base, line + path)))
             code->python_module = range.module;
         struct range *wider = realloc(code->ranges, (code->count + 1) * sizeof *wider);
@@ -246,8 +252,8 @@ static bool is_shown(struct tracee *thread)
     return true;
 }
 
-/* Puts the Python functions that a thread is in behind some native frames; the new depth. */
-static uint32_t with_python(struct tracee *thread, const struct python_frame *inner, size_t many, uint32_t *frames, uint32_t depth)
+/* Puts functions of a script behind some native frames; the new depth. */
+static uint32_t with_script(struct tracee *thread, const struct script_frame *inner, size_t many, uint32_t *frames, uint32_t depth)
 {
     for (size_t i = 0; i < many && depth < DEEPEST; i++) {
         struct pair *pair = pair_in(&sites, IN_CODE | inner[i].code, inner[i].offset);
@@ -261,9 +267,20 @@ static uint32_t with_python(struct tracee *thread, const struct python_frame *in
     return depth;
 }
 
+/* Of a module: it is the C library or libuv, through which Node makes system calls. */
+static bool makes_calls(uint32_t module)
+{
+    static const char *const names[] = {"libc.so", "libc-", "libc.musl", "ld-musl", "libpthread", "libuv"};
+    const char *path = module ? modules[module - 1] : "", *name = strrchr(path, '/');
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (strncmp(name + 1, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
 void stack_locate(struct tracee *thread)
 {
-    static struct python_frame inner[PYTHON_DEEPEST];
+    static struct script_frame inner[PYTHON_DEEPEST];
     if (thread->located)
         return;
     thread->located = is_shown(thread);
@@ -273,18 +290,26 @@ void stack_locate(struct tracee *thread)
     uint64_t registers[KEPT_REGISTERS];
     uint32_t frames[DEEPEST], depth = 0;
     size_t many = code->python ? python_frames(thread, code->python, inner, PYTHON_DEEPEST) : 0;
+    bool reported = !many && scripts_report(thread->process);
     memcpy(registers, thread->registers, sizeof registers);
     window.start = window.words = 0;
     for (bool exact = false, more = true; more && depth < DEEPEST;) {
         const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
         if (many && depth && here->module == code->python_module)
             break; /* what the interpreter is called by, its own frames show */
+        if (reported && depth && here->module == code->program_module) {
+            reported = false;
+            many = script_frames(thread, here->described ? here->rule.start : here->address, inner, PYTHON_DEEPEST);
+            if (many)
+                break;
+        }
         frames[depth++] = here->site;
+        reported = reported && makes_calls(here->module); /* else another library than Node's makes this one */
         exact = here->described && here->rule.is_signal;
         more = here->described ? leave_described(thread, &here->rule, registers)
                                : leave_by_pointer(thread, code, depth == 1, registers);
     }
-    depth = with_python(thread, inner, many, frames, depth);
+    depth = with_script(thread, inner, many, frames, depth);
     uint32_t stack = 0;
     while (depth > 1) {
         uint32_t site = frames[--depth];

@@ -9,6 +9,8 @@
  *   table         numbers for pairs of numbers
  *   unwind        how to leave a stack frame
  *   python        the frames of Python functions
+ *   javascript    the frames of JavaScript functions
+ *   preload       what Node loads before the program
  *   stacks        where a call was made
  *   unfollowed    names what is not followed
  *   places        descriptors and paths of the program
@@ -102,6 +104,7 @@ struct process {
     struct mapping *mappings;
     bool elsewhere;     /* its root, or what is mounted, may be another than ours */
     struct code *code;  /* stacks.c: what is executable in it */
+    struct scripts *scripts; /* javascript.c */
     struct process *next;
 };
 struct place {          /* a path of the program */
@@ -140,6 +143,9 @@ struct tracee {
     int failing;        /* the error that this call returns instead of being made, or 0 */
     uint32_t operations[OPERATIONS_NESTED], operation_depth; /* marked, under way */
     uint32_t site, stack;
+    /* javascript.c: what it reported last, by call; that of several calls, or NULL; what another thread asked it for last; who
+     * asked for this call, or NULL */
+    struct report *reported, *whole, *latest, *asked;
     uint64_t called;    /* address of its struct cc_called, if it holds our other recorder */
     bool answered;      /* the call is not made: it returns `answer` */
     bool changed;       /* its first argument is another one than the program gave */
@@ -190,11 +196,29 @@ struct pair *pair_in(struct table *table, uint64_t first, uint64_t second); /* w
 /* python.c */
 #define PYTHON_DEEPEST 256u /* frames; of deeper stacks the outermost are missing */
 struct python;              /* a process's interpreter */
-struct python_frame {
-    uint32_t code, offset;  /* number of its CC_CODE_DEF; bytes of instructions before the one under way */
+struct script_frame {
+    uint32_t code;          /* number of its CC_CODE_DEF */
+    uint64_t offset;        /* of a site in it: CC_SITE_IN_CODE */
 };
 struct python *python_of(struct tracee *thread, uint64_t base, const char *path); /* of a module, where its file begins; NULL: none */
-size_t python_frames(struct tracee *thread, struct python *python, struct python_frame *frames, size_t most); /* innermost first */
+uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size); /* its number */
+size_t python_frames(struct tracee *thread, struct python *python, struct script_frame *frames, size_t most); /* innermost first */
+
+/* javascript.c */
+#define SCRIPT_DEEPEST 32u  /* frames of a report */
+struct report;
+struct scripts;             /* reports of a process */
+void script_enter(struct tracee *thread);  /* a call begins: who asked for it? */
+void script_leave(struct tracee *thread);
+bool scripts_report(const struct process *process); /* whether the process's module has reported anything */
+size_t script_frames(const struct tracee *thread, uint64_t function, struct script_frame *frames, size_t most); /* innermost
+                                            * first. function: where the program's innermost one, in machine code, begins */
+void script_forget(struct tracee *thread);
+void scripts_end(struct process *process);
+
+/* preload.c */
+void preload_use(const char *file); /* the module that Node loads */
+void preload_begin(struct tracee *thread, const char *path); /* its process has become the program of that path */
 
 /* stacks.c */
 void stack_locate(struct tracee *thread);
@@ -255,7 +279,7 @@ extern const struct handler name_open, name_make, name_link, name_symlink, name_
 extern const struct handler map_map, map_unmap, map_move, map_sync;
 extern const struct handler sync_file, sync_all;
 extern const struct handler aio_submit, aio_destroy;
-extern const struct handler output_send, output_pair, output_mark;
+extern const struct handler output_send, output_pair, output_mark, script_report;
 extern const struct handler call_unseen, call_uring, call_mounts, call_clones, call_controls;
 size_t content_gather(struct tracee *thread, bool vectored, uint64_t address, uint64_t parts, char *to, size_t size);
 void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* of a file from outside: CC_CONTENT, or CC_WRITE if it is unsynced */

@@ -1,0 +1,117 @@
+/* Lets Node load a module of ours before the program (javascript.c). A program that has just been executed finds --require in its
+ * NODE_OPTIONS, behind what the user has there; the module takes it out again. Only programs called node have it so, and their
+ * children have it from here again: nothing that the user's commands print of their environment is another. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define VARIABLE "NODE_OPTIONS="
+#define MOST_WORDS (1u << 20)   /* of arguments and environment */
+#define LONGEST_VALUE 4096u
+#define CODE_64 0x33            /* the segment of 64-bit code */
+
+static char option[2 * PATH_ROOM]; /* --require="FILE", empty: nothing is loaded */
+
+void preload_use(const char *file)
+{
+    char *to = option + sprintf(option, "--require=\"");
+    if (access(file, R_OK) != 0 || strlen(file) > PATH_MAX) {
+        option[0] = '\0';
+        return;
+    }
+    for (; *file; file++) {
+        if (*file == '"' || *file == '\\')
+            *to++ = '\\';
+        *to++ = *file;
+    }
+    strcpy(to, "\"");
+}
+
+/* node, nodejs, node20, node-20.1 */
+static bool is_node(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    if (strncmp(name, "node", 4) != 0)
+        return false;
+    name += strncmp(name, "nodejs", 6) == 0 ? 6 : 4;
+    return name[strspn(name, "-.0123456789")] == '\0';
+}
+
+/* Whether the program may read what we can. */
+static bool is_ours(const struct tracee *thread)
+{
+    char path[32];
+    struct stat state;
+    snprintf(path, sizeof path, "/proc/%d", thread->tid);
+    return !thread->process->elsewhere && stat(path, &state) == 0 && state.st_uid == geteuid();
+}
+
+/* Arguments, environment and auxiliary vector from an address of the stack on, up to AT_NULL; their number of words, 0: not known.
+ * `place`: where NODE_OPTIONS is in them or, if it is `missing`, has to be. */
+static size_t read_words(struct tracee *thread, uint64_t from, uint64_t *words, size_t *place, bool *missing)
+{
+    size_t known = memory_read(thread, from, words, MOST_WORDS * sizeof *words) / sizeof *words;
+    if (!known || words[0] > known)
+        return 0;
+    size_t at = words[0] + 2;
+    char start[sizeof VARIABLE - 1];
+    for (*missing = true; at < known && words[at]; at++) {
+        if (*missing && memory_read(thread, words[at], start, sizeof start) == sizeof start && memcmp(start, VARIABLE, sizeof start) == 0) {
+            *missing = false;
+            *place = at;
+        }
+    }
+    if (*missing)
+        *place = at;
+    for (at++; at + 1 < known; at += 2)
+        if (!words[at])
+            return at + 2;
+    return 0;
+}
+
+static bool write_memory(struct tracee *thread, uint64_t address, const void *bytes, size_t size)
+{
+    struct iovec ours = {(void *)(uintptr_t)bytes, size}, theirs = {(void *)(uintptr_t)address, size};
+    return process_vm_writev(thread->tid, &ours, 1, &theirs, 1, 0) == (ssize_t)size;
+}
+
+void preload_begin(struct tracee *thread, const char *path)
+{
+    struct user_regs_struct now;
+    char value[LONGEST_VALUE + sizeof option] = VARIABLE;
+    size_t place, count, used = strlen(value);
+    bool missing;
+    if (!option[0] || !is_node(path) || !is_ours(thread) || ptrace(PTRACE_GETREGS, thread->tid, NULL, &now) != 0 || now.cs != CODE_64)
+        return;
+    uint64_t *words = malloc((MOST_WORDS + 1) * sizeof *words);
+    if (words && (count = read_words(thread, now.rsp, words, &place, &missing))) {
+        bool fits = true;
+        if (!missing) {
+            fits = memory_read(thread, words[place], value, LONGEST_VALUE) > used && memchr(value, '\0', LONGEST_VALUE);
+            used = fits ? strlen(value) : used;
+            if (fits)
+                value[used++] = ' '; /* also behind nothing: javascript.js sees from it that the user has the variable */
+        } else {
+            memmove(words + place + 1, words + place, (count++ - place) * sizeof *words);
+        }
+        strcpy(value + used, option);
+        size_t text = (strlen(value) + 16) & ~(size_t)15;
+        uint64_t end = now.rsp + (count - missing) * sizeof *words, start = (end - text - count * sizeof *words) & ~(uint64_t)15;
+        words[place] = end - text;
+        /* The text is where the vector ended, which is moved down. */
+        if (fits && write_memory(thread, start, words, count * sizeof *words) && write_memory(thread, end - text, value, text)) {
+            now.rsp = start;
+            ptrace(PTRACE_SETREGS, thread->tid, NULL, &now);
+        }
+    }
+    free(words);
+}
