@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
+from crashcheck.analyzer.trace.native_lines import NativeLines, NativePlace
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.fixes.source.c_source import Macro, Source, known_macros, visible
 from crashcheck.checker.fixes.source.c_targets import target
@@ -18,8 +20,17 @@ from crashcheck.source import SourceTree, is_installed, source_line, source_line
 
 # Of a call into it, as `slot->store(v)`, the text names what is stored to.
 _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
-_PACKAGES = re.compile(r"/(site|dist)-packages/")
-_LIBRARY = re.compile(r"/(lib|lib64)/python3(\.\d+)?/")
+# Where the installers of Python, Node, Go and Rust put packages, and where the libraries of these languages are.
+# Rust's has the paths that it was built with.
+_PACKAGES = re.compile(
+    r"/(site-packages|dist-packages|node_modules|pkg/mod/(?!golang\.org/toolchain)|\.cargo/registry)/"
+)
+_LIBRARY = re.compile(
+    r"/(lib|lib64)/python3(\.\d+)?/|^/rustc/|^/rust/deps/|/rustlib/src/|/go(-\d[.\d]*)?/src/"
+    r"|/pkg/mod/golang\.org/toolchain@|^_cgo_"
+    r"|^/usr/(local/)?include/|^/usr/(local/)?lib\w*/(gcc|llvm-[\d.]+|clang|x86_64-linux-gnu)/|/include/c\+\+/"
+)
+OWN = 2  # of a program itself
 _OWN_TEXT = ("<string>", "<stdin>")  # of `python -c`, and of a script on standard input
 _LONGEST = 60  # characters of an expression that names what is stored to
 
@@ -58,6 +69,7 @@ class TraceProvenance:
         self._trace = trace
         self._facts = facts
         self._project = Project(facts, folder)
+        self._lines = NativeLines(lambda path: ownership(path) == OWN)
         self._known: dict[tuple[int, int], Location | None] = {}
         self._ordinals: dict[tuple[int, Location], int] = {}
 
@@ -114,7 +126,7 @@ class TraceProvenance:
         callers = [self._trace.site(call, self._facts) for call in sites[1:]]
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
         if not chain:
-            return None
+            return self._native(sites)
         at = next((index for index, place in enumerate(chain) if self._project.has(place.file)), 0)
         place = chain[at]
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
@@ -131,19 +143,30 @@ class TraceProvenance:
         known = (self._trace.call_sites.get(site) for site in sites)
         chain = [site for site in known if site is not None and site.name]
         if not chain:
-            return None
-        own = [ownership(site.module) for site in chain]
+            return self._native(sites)
+        return self._innermost([NativePlace(site.name, site.module, site.line, site.column) for site in chain])
+
+    def _native(self, sites: tuple[int, ...]) -> Location | None:
+        """The innermost function of the program's own in a stack of machine code; None if none has lines."""
+        known = (self._trace.call_sites.get(site) for site in sites)
+        called = (self._lines.chain(site.module, site.offset - 1) for site in known if site is not None and site.module)
+        chain = [place for places in called for place in places if place.file]
+        return self._innermost(chain) if any(ownership(place.file) == OWN for place in chain) else None
+
+    def _innermost(self, chain: Sequence[NativePlace]) -> Location:
+        own = [ownership(place.file) for place in chain]
         at = own.index(max(own))
-        here, file = chain[at], self._project.file(chain[at].module)
-        stack = tuple(Frame(above.name, self._project.file(above.module), above.line) for above in chain[at + 1 :])
-        return Location(file, here.line, here.column, here.name, "", stack, source_line(here.module, here.line))
+        here, file = chain[at], self._project.file(chain[at].file)
+        stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
+        return Location(file, here.line, here.column, here.function, "", stack, source_line(here.file, here.line))
 
 
 def ownership(path: str) -> int:
-    """Of a source of Python: 2 if it is the program's own, 1 if it is of an installed package, else 0."""
+    """Of a source: OWN if it is the program's, 1 if it is of a package that was installed for it, else 0."""
     if _PACKAGES.search(path):
         return 1
-    return 0 if _LIBRARY.search(path) or (path.startswith("<") and path not in _OWN_TEXT) else 2
+    library = _LIBRARY.search(path) or (path.startswith("<") and path not in _OWN_TEXT)
+    return 0 if library else OWN
 
 
 def _expression(file: str, line: int, column: int) -> str:

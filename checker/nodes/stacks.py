@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.trace.debug_lines import DebugLines
 from crashcheck.analyzer.trace.functions import FunctionNames
+from crashcheck.analyzer.trace.native_lines import NativeLines
 from crashcheck.analyzer.trace.reader import Trace, read
-from crashcheck.checker.findings.provenance import Project, ownership
+from crashcheck.checker.findings.provenance import OWN, Project, ownership
 from crashcheck.runtime.nodes.machines import Call
 from crashcheck.runtime.trace_format import Kind
 
@@ -27,7 +27,7 @@ class SenderStacks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names = FunctionNames()
-        self._lines = DebugLines()
+        self._lines = NativeLines(lambda path: ownership(path) == OWN)
 
     def __call__(self, path: Path, calls: Sequence[Call]) -> list[tuple[str, ...]]:
         trace = read(path)
@@ -59,8 +59,8 @@ class SenderStacks:
             for place in described.positions if described is not None else ():
                 yield f"{place.function} ({project.file(place.file)}:{place.line})", project.has(place.file)
             return
-        name, line = self._names.name(found), self._lines.of(found)
-        if line is None:
-            yield name, False
-            return
-        yield f"{name} ({project.file(line.file)}:{line.line})", project.has(line.file)
+        places = self._lines.chain(found.module, found.offset - 1) if found.module else ()
+        for place in places:
+            yield f"{place.function or self._names.name(found)} ({project.file(place.file)}:{place.line})", project.has(place.file)
+        if not places:
+            yield self._names.name(found), False

@@ -1,0 +1,238 @@
+"""Lines of programs in C, C++, Go, Rust and others that compilers described by DWARF, without crashcheck-cc.
+
+A place in machine code is a chain: the function whose line it is, then those that it was inlined into. What a file does
+not describe, or what is damaged, has an empty chain. See DWARF 5, sections 3.3.8 and 6.2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from elftools.dwarf.ranges import BaseAddressEntry
+from elftools.elf.elffile import ELFFile
+from numpy.typing import NDArray
+
+_LARGEST = 256 << 20  # bytes of .debug_info, uncompressed: reading the heads of 10^5 units takes a minute
+# Of the units of one file that are asked for: bytes of their functions, at 5 s for a MiB, and of their lines, at 10 s.
+# Units beyond the first have lines without functions, those beyond the second nothing.
+_MOST_FUNCTIONS = 1 << 20
+_MOST_LINES = 1 << 19
+
+
+class NativePlace(NamedTuple):
+    """Lines and columns count from 1; 0 where not known."""
+
+    function: str
+    file: str
+    line: int
+    column: int
+
+
+@dataclass(slots=True)
+class NativeLines:
+    """Finds the places; each file is opened once, and each unit of it read when it is asked for first.
+
+    Units all of whose sources are of libraries are not read: there are many, and nobody asks where in them a call is.
+    """
+
+    is_own: Callable[[str], bool]  # whether a source is the program's own
+    _files: dict[str, _DebugFile | None] = field(default_factory=dict)
+
+    def chain(self, module: str, offset: int) -> tuple[NativePlace, ...]:
+        """Of the instruction at an offset of a program or library, innermost first."""
+        if module not in self._files:
+            self._files[module] = _opened(module, self.is_own)
+        file = self._files[module]
+        try:
+            return file.chain(offset) if file is not None else ()
+        except Exception:  # of a damaged file pyelftools raises errors of its parser, of zlib, of Python's integers…
+            self._files[module] = None
+            return ()
+
+
+def _opened(path: str, is_own: Callable[[str], bool]) -> _DebugFile | None:
+    try:
+        with open(path, "rb") as file:
+            elf = ELFFile(file)
+            section = elf.get_section_by_name(".debug_info") or elf.get_section_by_name(".zdebug_info")
+            if section is None or section.data_size > _LARGEST:
+                return None
+            return _DebugFile(elf, is_own)
+    except Exception:
+        return None
+
+
+@dataclass(slots=True)
+class _Unit:
+    """Of one compilation unit: its lines, and the functions that hold them."""
+
+    address: NDArray[np.int64]  # where each row of the line table begins, ascending
+    rows: list[tuple[str, int, int]]  # file, line, column; line 0 ends a sequence
+    functions: list[_Function]
+
+
+@dataclass(slots=True)
+class _Function:
+    """A function, or a copy of one that was inlined."""
+
+    ranges: list[tuple[int, int]]
+    name: str
+    call: tuple[str, int, int]  # of a copy: where it is called
+    inner: list[_Function]
+
+    def has(self, address: int) -> bool:
+        return any(low <= address < high for low, high in self.ranges)
+
+
+class _DebugFile:
+    def __init__(self, elf: ELFFile, is_own: Callable[[str], bool]) -> None:
+        self._is_own = is_own
+        self._loads = [
+            (s["p_offset"], s["p_filesz"], s["p_vaddr"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"
+        ]
+        self._dwarf = elf.get_dwarf_info()
+        self._lists = self._dwarf.range_lists()
+        self._units: dict[int, _Unit] = {}
+        self._functions_left, self._lines_left = _MOST_FUNCTIONS, _MOST_LINES
+        found = [(low, high, unit) for unit in self._dwarf.iter_CUs() for low, high in self._ranges(unit.get_top_DIE())]
+        found.sort(key=lambda each: each[:2])
+        self._low = np.array([low for low, _, _ in found], dtype=np.int64)
+        self._high = [high for _, high, _ in found]
+        self._of = [unit for _, _, unit in found]
+
+    def chain(self, offset: int) -> tuple[NativePlace, ...]:
+        address = next((offset - at + to for at, size, to in self._loads if at <= offset < at + size), -1)
+        index = int(np.searchsorted(self._low, address, side="right")) - 1
+        if index < 0 or address >= self._high[index]:
+            return ()
+        described = self._of[index]
+        unit = self._units.get(described.cu_offset)
+        if unit is None:
+            unit = self._units[described.cu_offset] = self._read(described)
+        row = int(np.searchsorted(unit.address, address, side="right")) - 1
+        if row < 0 or not unit.rows[row][1]:
+            return ()
+        inside, level = list[_Function](), unit.functions
+        while function := next((each for each in level if each.has(address)), None):
+            inside.append(function)
+            level = function.inner
+        places, at = [], unit.rows[row]
+        for function in reversed(inside):
+            places.append(NativePlace(function.name, *at))
+            at = function.call
+        return tuple(places) or (NativePlace("", *at),)
+
+    def _read(self, described: Any) -> _Unit:
+        program = self._dwarf.line_program_for_CU(described)
+        top = described.get_top_DIE()
+        folder = _text(top, "DW_AT_comp_dir")
+        files = _Files(program, folder)
+        if program is None or not any(map(self._is_own, files.paths)):
+            return _Unit(np.zeros(0, dtype=np.int64), [], [])
+        self._lines_left -= program.program_end_offset - program.program_start_offset
+        if self._lines_left < 0:
+            return _Unit(np.zeros(0, dtype=np.int64), [], [])
+        self._functions_left -= described["unit_length"]
+        address, rows = [], []
+        for entry in program.get_entries():
+            state = entry.state
+            if state is not None:
+                address.append(int(state.address))
+                rows.append(("", 0, 0) if state.end_sequence else (files.path(state.file), state.line, state.column))
+        # where one sequence ends, another may begin
+        order = sorted(range(len(address)), key=lambda at: (address[at], rows[at][1] > 0))
+        return _Unit(
+            np.array([address[at] for at in order], dtype=np.int64),
+            [rows[at] for at in order],
+            list(self._functions(top, files)) if self._functions_left >= 0 else [],
+        )
+
+    def _functions(self, die: Any, files: _Files) -> Iterator[_Function]:
+        """The functions below an entry, also those in blocks, namespaces and classes."""
+        for child in die.iter_children():
+            if child.tag in ("DW_TAG_subprogram", "DW_TAG_inlined_subroutine"):
+                ranges = self._ranges(child)
+                if ranges:
+                    call = tuple(_number(child, f"DW_AT_call_{what}") for what in ("file", "line", "column"))
+                    where = (files.path(call[0]), call[1], call[2])
+                    yield _Function(ranges, _name(child), where, list(self._functions(child, files)))
+            elif child.has_children and child.tag in (
+                "DW_TAG_lexical_block",
+                "DW_TAG_namespace",
+                "DW_TAG_structure_type",
+                "DW_TAG_class_type",
+            ):
+                yield from self._functions(child, files)
+
+    def _ranges(self, die: Any) -> list[tuple[int, int]]:
+        low, high, several = (die.attributes.get(f"DW_AT_{what}") for what in ("low_pc", "high_pc", "ranges"))
+        if several is None or self._lists is None:
+            if low is None or high is None:
+                return []
+            end = high.value if high.form == "DW_FORM_addr" else low.value + high.value
+            return [(low.value, end)] if end > low.value else []
+        top = die.cu.get_top_DIE().attributes.get("DW_AT_low_pc")
+        base, out = top.value if top is not None else 0, []
+        for entry in self._lists.get_range_list_at_offset(several.value, cu=die.cu):
+            if isinstance(entry, BaseAddressEntry):
+                base = entry.base_address
+                continue
+            start = 0 if getattr(entry, "is_absolute", False) else base
+            if entry.end_offset > entry.begin_offset:
+                out.append((start + entry.begin_offset, start + entry.end_offset))
+        return out
+
+
+class _Files:
+    """Files of a unit by their numbers in its line program."""
+
+    def __init__(self, program: Any, folder: str) -> None:
+        self.paths: list[str] = []
+        self._first = 0
+        if program is None:
+            return
+        header = program.header
+        self._first = 0 if header["version"] >= 5 else 1
+        folders = [_decoded(each) for each in header["include_directory"]]
+        if self._first:
+            folders = [folder, *folders]
+        for entry in header["file_entry"]:
+            number = entry["dir_index"]
+            within = folders[number] if number < len(folders) else ""
+            self.paths.append(os.path.normpath(os.path.join(folder, within, _decoded(entry["name"]))))
+
+    def path(self, number: int) -> str:
+        at = number - self._first if self.paths else -1
+        return self.paths[at] if 0 <= at < len(self.paths) else ""
+
+
+def _decoded(name: bytes | str) -> str:
+    return os.fsdecode(name)
+
+
+def _text(die: Any, attribute: str) -> str:
+    found = die.attributes.get(attribute)
+    return _decoded(found.value) if found is not None else ""
+
+
+def _number(die: Any, attribute: str) -> int:
+    found = die.attributes.get(attribute)
+    return int(found.value) if found is not None else 0
+
+
+def _name(die: Any) -> str:
+    """Of a function: its own, or that of what it is a copy or the definition of."""
+    for _ in range(4):
+        if "DW_AT_name" in die.attributes:
+            return _text(die, "DW_AT_name")
+        link: Sequence[str] = [
+            each for each in ("DW_AT_abstract_origin", "DW_AT_specification") if each in die.attributes
+        ]
+        if not link:
+            return ""
+        die = die.get_DIE_from_attribute(link[0])
+    return ""
