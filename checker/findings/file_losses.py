@@ -124,21 +124,25 @@ class FileChange:
             return _of_name(self.named)
         if self.cuts:
             return f"the emptying of {self.path}" if not self.sizes[1] else f"the shortening of {self.path}"
-        grown = self.kind == SIZE and self.sizes[0] > 0
-        return f"what was {'appended' if grown else 'written'} to {self.path}"
+        return f"what was {self.written} to {self.path}"
+
+    @property
+    def written(self) -> str:
+        """ "appended" or "written"."""
+        return "appended" if self.kind == SIZE and self.sizes[0] > 0 else "written"
 
     @property
     def acts(self) -> bool:
         """Whether a function of the program is known to do it."""
         return self.who.startswith("`")
 
-    def done(self, verb: str, thing: str, rest: str = "") -> str:
+    def done(self, verb: str, thing: str, rest: str = "", to: str = "") -> str:
         """ "`save` (save.c:2) empties it", or "it is emptied" where no line is known."""
         active, passive = _VERBS[verb]
         if self.acts:
-            return f"{self.who} {active} {thing}{rest}"
+            return f"{self.who} {active} {thing}{to}{rest}"
         at = f" at {self.who}" if self.who else ""
-        return f"{thing} is {passive}{at}{rest}"
+        return f"{thing} is {passive}{to}{at}{rest}"
 
 
 _VERBS = {
@@ -283,10 +287,13 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     renamed = kept.kind == NAME and kept.named.what == RENAME and state.holds(kept.named.to, kept.file)
     if renamed and kept.file == lost.file and lost.kind != NAME and condition:
         new, old = _quoted(kept.named.to), _quoted(kept.named.path) if kept.named.path else "another file"
-        then = f" to {new} before its data{_written(kept, lost)} are synced"
-        return f"{new} can {condition} after a crash: {kept.done('rename', old, then)}"
+        then = f" before its data{_written(kept, lost)} are synced"
+        return f"{new} can {condition} after a crash: {kept.done('rename', old, then, f' to {new}')}"
     if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
         return _size_alone(state, kept, lost)
+    if kept.file == lost.file and kept.what.startswith("what was") and lost.what.startswith("what was"):
+        later, earlier = f"what was {kept.written} later{kept.at}", f"what was {lost.written} earlier{lost.at}"
+        return f"{lost.path} can have {later} after a crash without {earlier}"
     return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which was done first"
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from checker.oracles.test_snapshot import (
@@ -19,6 +20,7 @@ from checker.oracles.test_snapshot import (
     sort_in_place,
 )
 from checker.oracles.test_snapshot_by_reference import FIRST, Sequence
+from crashcheck.analyzer.persistence.pieces import DATA, SIZE
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.worker_pool import WorkerPool
@@ -247,3 +249,18 @@ def test_a_check_of_the_users_own_is_named_where_files_alone_show_no_harm(tmp_pa
         cause = Cause(FindingKind.ATOMICITY, subject.prefix(event), verdict, second, first, prefix=True, moment=event)
         between = "a crash between what was written to `a` and what was written to `b`"
         assert message(subject, cause) == f"{between} {harm}"
+
+
+def test_of_two_changes_of_one_file_the_sentence_names_the_file_first(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.append("f", 1, b"1")
+        t.write("f", 0, b"1")
+
+    run = Recorded(tmp_path, program, {"f": b"0"}, "ext4", states=False)
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    (appended,) = np.flatnonzero(run.graph.kind == SIZE).tolist()
+    later = int(np.flatnonzero((run.graph.kind == DATA) & (run.graph.offset == 0))[0])
+    verdict = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    state = subject.prefix(subject.event_of(later))
+    cause = Cause(FindingKind.ORDERING, state, verdict, later, appended, complete=True)
+    assert message(subject, cause).startswith("`f` can have what was written later after a crash without what was")
