@@ -217,6 +217,7 @@ class Fix:
     extra_fences: Count = 0
     extra_syncs: Count = 0
     no_edit: str = ""  # why there is no edit of the source to apply, else empty
+    recipe: tuple[str, ...] = ()  # lines that do it in the program's language; the first one names that
 
 
 @dataclass(frozen=True, slots=True)

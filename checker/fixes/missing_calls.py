@@ -8,6 +8,7 @@ from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.findings.file_losses import recreated_path
+from crashcheck.checker.fixes.recipes import recipe
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
 
@@ -18,13 +19,16 @@ _NO_DESCRIPTOR = "which descriptor to sync is not known"
 def missing_call(subject: Subject, cause: Cause) -> Fix:
     """What would make the lost update durable in time."""
     recreated = recreated_path(subject, cause)
+    whole = recipe(subject, cause, replace=True)
     if recreated:
-        return Fix("atomic", f"write the new content to another file, sync it, and rename it over {recreated}")
+        words = f"write the new content to another file, sync it, and rename it over {recreated}"
+        return Fix("atomic", words, recipe=whole)
     removal = _removal_too_early(subject, cause)
     if removal:
-        return Fix("atomic", removal)
+        return Fix("atomic", removal, recipe=recipe(subject, cause, replace=False))
     if cause.lost is None or cause.no_sync_helps:
-        return Fix("atomic", f"no sync can help: {_instead(subject, cause)}")
+        words = _instead(subject, cause)
+        return Fix("atomic", f"no sync can help: {words}", recipe=whole if "rename it" in words else ())
     known = subject.provenance.of(subject.event_of(cause.lost if cause.kept is None else cause.kept)) is not None
     no_edit = _NO_DESCRIPTOR if known else _NO_SOURCE
     if _dropped(subject, cause.lost):
@@ -35,7 +39,8 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
         )
         return Fix("sync", text, no_edit=no_edit)
     until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
-    return Fix("sync", f"add {_sync_of(subject, cause.lost)} {until}", no_edit=no_edit)
+    words = f"add {_sync_of(subject, cause.lost)} {until}"
+    return Fix("sync", words, no_edit=no_edit, recipe=recipe(subject, cause, replace=False))
 
 
 def _removal_too_early(subject: Subject, cause: Cause) -> str:

@@ -118,6 +118,8 @@ def document(result: RunResult) -> dict[str, Any]:
         verdict = fields["verdict"]
         del verdict["signs"]  # of use during the search only
         verdict["output_truncated"] |= len(verdict["output"]) > OUTPUT_CHARS
+        if fields["fix"] is not None and not fields["fix"]["recipe"]:
+            del fields["fix"]["recipe"]  # the default
         if fields["fix"] is not None and not _is_whole(fields["fix"]["edits"]):
             fields["fix"]["edits"] = []
             fields["fix"]["no_edit"] = fields["fix"]["no_edit"] or "its lines are too long for a report"

@@ -73,17 +73,18 @@ def render(view: RunView, width: int = 100, color: bool = False, html_path: str 
 
 def _parts(view: RunView, html_path: str) -> list[RenderableType]:
     parts: list[RenderableType] = []
+    recipes = set[tuple[str, ...]]()  # each is shown once
     for finding in view.findings:
-        parts += [*_finding(finding), Text()]
+        parts += [*_finding(finding, recipes), Text()]
     if view.uncertain:
         parts.append(Rule(Text("Uncertain: fails, but not proved"), style="yellow"))
         for finding in view.uncertain:
-            parts += [*_finding(finding), Text()]
+            parts += [*_finding(finding, recipes), Text()]
     parts += _summary(view, html_path)
     return parts
 
 
-def _finding(finding: FindingView) -> list[RenderableType]:
+def _finding(finding: FindingView, recipes: set[tuple[str, ...]]) -> list[RenderableType]:
     head = Text(finding.message, "bold yellow" if finding.uncertain else "bold red")
     kind = Text(finding.kind_title.lower(), "bold").append(f"  [{finding.model}]  {finding.id}", "not bold dim")
     if finding.standing:
@@ -99,6 +100,9 @@ def _finding(finding: FindingView) -> list[RenderableType]:
         for place in shown.places:
             body += _place(place)
     body += _fix(finding.fix)
+    if finding.fix is not None and finding.fix.recipe and finding.fix.recipe not in recipes:
+        recipes.add(finding.fix.recipe)
+        body += [Text("         ").append(text, "green" if at else "dim") for at, text in enumerate(finding.fix.recipe)]
     body.append(Text().append("replay   ", "dim").append(finding.replay, "green"))
     body.append(Text().append(f"{shown.occasion:<9}", "dim").append(shown.summary))
     if shown.on_terminal:

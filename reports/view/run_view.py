@@ -69,6 +69,7 @@ class FixView:
     patch: tuple[str, ...]  # "buggy.c:42 + fence();", one for each line put in
     diff: tuple[str, ...]  # the same as the rows of a diff, beside the line that they are put at, where that is known
     no_edit: str
+    recipe: tuple[str, ...]  # "in Python:", then lines of code
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,4 +399,5 @@ def _fix(finding: Finding) -> FixView | None:
         tuple(line(text, 200) for text in patch[:PATCH_LINES]),
         _diff(finding, fix),
         line(fix.no_edit, 300),
+        tuple(line(text.expandtabs(4), 200) for text in fix.recipe[:PATCH_LINES]),
     )

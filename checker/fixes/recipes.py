@@ -1,0 +1,266 @@
+"""How to write files in the language of a program: what a fix of lost data looks like there.
+
+Each text uses `path` and `data`. tests/checker/fixes/test_recipes.py runs it under crashcheck, which finds nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from crashcheck.analyzer.persistence.names import RENAME
+from crashcheck.analyzer.persistence.pieces import NAME
+from crashcheck.checker.findings.cause import Cause
+from crashcheck.checker.subject import Subject
+from crashcheck.runtime.trace_format import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """`replace` writes another file and puts it in place of the old one; `sync` makes durable what is in `file`,
+    `folder` the names in its folder. `libraries`: who does the same, in a sentence; "" if nobody well known does.
+    """
+
+    name: str
+    replace: str
+    sync: str
+    folder: str
+    libraries: str = ""
+
+
+PYTHON = Language(
+    "Python",
+    """\
+with open(path + ".new", "w") as file:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+os.replace(path + ".new", path)
+folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+os.fsync(folder)
+os.close(folder)""",
+    "file.flush()\nos.fsync(file.fileno())",
+    'folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)\nos.fsync(folder)\nos.close(folder)',
+    "The package atomicwrites does all of it; it gets no new versions.",
+)
+JAVASCRIPT = Language(
+    "JavaScript",
+    """\
+fs.writeFileSync(path + '.new', data, { flush: true }); // from Node 21 on and in 20.10; before: fs.fsyncSync
+fs.renameSync(path + '.new', path);
+const folder = fs.openSync(require('path').dirname(path), 'r');
+fs.fsyncSync(folder);
+fs.closeSync(folder);""",
+    "fs.fsyncSync(file);",
+    "const folder = fs.openSync(require('path').dirname(path), 'r');\nfs.fsyncSync(folder);\nfs.closeSync(folder);",
+    "The package write-file-atomic does the first two lines.",
+)
+GO = Language(
+    "Go",
+    """\
+file, err := os.Create(path + ".new")
+if err == nil {
+	_, err = file.Write(data)
+}
+if err == nil {
+	err = file.Sync()
+}
+file.Close()
+if err == nil {
+	err = os.Rename(path+".new", path)
+}
+if folder, failed := os.Open(filepath.Dir(path)); err == nil && failed == nil {
+	err = folder.Sync()
+	folder.Close()
+}""",
+    "err = file.Sync()",
+    "folder, err := os.Open(filepath.Dir(path))\nerr = folder.Sync()",
+    "The module github.com/google/renameio does all but the folder's sync.",
+)
+RUST = Language(
+    "Rust",
+    """\
+let new = path.with_extension("new");
+let mut file = File::create(&new)?;
+file.write_all(data)?;
+file.sync_all()?;
+fs::rename(&new, path)?;
+File::open(path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")))?.sync_all()?;""",
+    "file.sync_all()?;",
+    'File::open(path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")))?.sync_all()?;',
+    "The crate tempfile (persist) makes and renames the file; call sync_all before and after that.",
+)
+JAVA = Language(
+    "Java",
+    """\
+Path fresh = path.resolveSibling(path.getFileName() + ".new");
+try (FileChannel file = FileChannel.open(fresh, CREATE, TRUNCATE_EXISTING, WRITE)) {
+    for (ByteBuffer rest = ByteBuffer.wrap(data); rest.hasRemaining();) file.write(rest);
+    file.force(true);
+}
+Files.move(fresh, path, ATOMIC_MOVE);
+try (FileChannel folder = FileChannel.open(path.toAbsolutePath().getParent(), READ)) {
+    folder.force(true);
+}""",
+    "file.force(true); // of a FileChannel; of a FileOutputStream: flush(), getFD().sync()",
+    """\
+try (FileChannel folder = FileChannel.open(path.toAbsolutePath().getParent(), READ)) {
+    folder.force(true);
+}""",
+)
+C = Language(
+    "C",
+    """\
+int file = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0644); /* fresh: another name in the folder of path */
+bool done = file >= 0 && write(file, data, size) == (ssize_t)size && fsync(file) == 0;
+done = close(file) == 0 && done && rename(fresh, path) == 0;
+int folder = open(folder_of_path, O_RDONLY | O_DIRECTORY);
+done = done && fsync(folder) == 0;
+close(folder);""",
+    "fsync(file); /* of a FILE: fflush(file), then fsync(fileno(file)) */",
+    "int folder = open(folder_of_path, O_RDONLY | O_DIRECTORY);\nfsync(folder);\nclose(folder);",
+    "GLib's g_file_set_contents_full does all but the folder's sync with G_FILE_SET_CONTENTS_DURABLE.",
+)
+RUBY = Language(
+    "Ruby",
+    """\
+File.open(path + ".new", "w") do |file|
+  file.write(data)
+  file.fsync
+end
+File.rename(path + ".new", path)
+File.open(File.dirname(path)) { |folder| folder.fsync }""",
+    "file.fsync",
+    "File.open(File.dirname(path)) { |folder| folder.fsync }",
+    "File.atomic_write of ActiveSupport syncs nothing.",
+)
+PERL = Language(
+    "Perl",
+    """\
+use File::Basename; use IO::Handle;
+open(my $file, '>', "$path.new") or die $!;
+print $file $data;
+$file->flush && $file->sync && close($file) or die $!;
+rename("$path.new", $path) or die $!;
+open(my $folder, '<', dirname($path)) or die $!;
+IO::Handle::sync($folder) or die $!;""",
+    "use IO::Handle;\n$file->flush && $file->sync or die $!;",
+    """\
+use File::Basename; use IO::Handle;
+open(my $folder, '<', dirname($path)) or die $!;
+IO::Handle::sync($folder) or die $!;""",
+)
+PHP = Language(
+    "PHP",
+    """\
+$file = fopen("$path.new", "w");
+fwrite($file, $data) === strlen($data) && fsync($file) || exit(1); // fsync: from PHP 8.1 on
+fclose($file);
+rename("$path.new", $path);""",
+    "fsync($file); // from PHP 8.1 on",
+    "exec('sync ' . escapeshellarg(dirname($path)));",
+    "PHP cannot sync a folder; `sync FOLDER` of coreutils can.",
+)
+SHELL = Language(
+    "shell",
+    """\
+printf '%s\\n' "$data" > "$path.new" &&
+sync "$path.new" &&
+mv "$path.new" "$path" &&
+sync "$(dirname "$path")\"""",
+    'sync "$file"',
+    'sync "$(dirname "$path")"',
+)
+_BY_FILE = (
+    (re.compile(r"\.pyw?$"), PYTHON),
+    (re.compile(r"\.([cm]?js|[cm]?ts|[jt]sx)$"), JAVASCRIPT),
+    (re.compile(r"\.go$"), GO),
+    (re.compile(r"\.rs$"), RUST),
+    (re.compile(r"\.java$"), JAVA),
+    (re.compile(r"\.([ch]|cc|cpp|cxx|hh|hpp|hxx|C)$"), C),
+)
+_BY_PROGRAM = (
+    (re.compile(r"^(python|pypy)[\d.]*$"), PYTHON),
+    (re.compile(r"^(node|nodejs)[\d.-]*$"), JAVASCRIPT),
+    (re.compile(r"^java$"), JAVA),
+    (re.compile(r"^ruby[\d.]*$"), RUBY),
+    (re.compile(r"^perl[\d.]*$"), PERL),
+    (re.compile(r"^php[\d.]*$"), PHP),
+    (re.compile(r"^(ba|da|z|k|mk|fi)?sh$"), SHELL),
+)
+_BY_SHELL = (  # programs that shell scripts are made of: what they do is the script's doing
+    *(
+        "cat",
+        "cp",
+        "mv",
+        "tee",
+        "touch",
+        "sed",
+        "awk",
+        "gawk",
+        "mawk",
+        "sort",
+        "head",
+        "tail",
+        "tr",
+        "cut",
+        "grep",
+        "jq",
+    ),
+    *("curl", "wget", "tar", "gzip", "bzip2", "xz", "zstd", "zip", "unzip", "dd", "truncate", "install", "ln", "rm"),
+)
+
+
+def recipe(subject: Subject, cause: Cause, *, replace: bool) -> tuple[str, ...]:
+    """The lines of a recipe, the language first; () if that is not known.
+
+    `replace`: what to do is to write another file; otherwise a sync is missing, of the lost content or name.
+    """
+    piece = cause.kept if cause.kept is not None else cause.lost
+    if piece is None:
+        return ()
+    language = _language(subject, subject.event_of(piece))
+    if language is None:
+        return ()
+    if replace or _is_renamed(subject, cause):
+        return (f"in {language.name}:", *language.replace.split("\n"), *filter(None, (language.libraries,)))
+    of_name = cause.lost is not None and subject.graph.kind[subject.graph.whole(cause.lost)[0]] == NAME
+    return (f"in {language.name}:", *(language.folder if of_name else language.sync).split("\n"))
+
+
+def _is_renamed(subject: Subject, cause: Cause) -> bool:
+    """Whether what survives is a rename of the file whose content is lost."""
+    graph = subject.graph
+    if cause.kept is None or cause.lost is None:
+        return False
+    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    if graph.kind[kept] != NAME or graph.kind[lost] == NAME or graph.file[kept] != graph.file[lost]:
+        return False
+    return graph.names.changes[int(graph.offset[kept])].what == RENAME
+
+
+def _language(subject: Subject, event: int) -> Language | None:
+    here = subject.provenance.of(event)
+    if here is not None and here.line:
+        return next((language for ends, language in _BY_FILE if ends.search(here.file)), None)
+    program = _program(subject, event)
+    if program in _BY_SHELL:
+        return SHELL
+    return next((language for named, language in _BY_PROGRAM if named.search(program)), None)
+
+
+def _program(subject: Subject, event: int) -> str:
+    """What the process of an event had executed by then, or the process that it was forked from."""
+    events = subject.trace.events[:event]
+    pid = int(subject.trace.events["pid"][event])
+    while True:
+        own = np.flatnonzero((events["kind"] == Kind.EXEC) & (events["pid"] == pid))
+        if len(own):
+            return os.path.basename(os.fsdecode(subject.trace.data(int(own[-1]))))
+        forks = np.flatnonzero((events["kind"] == Kind.FORK) & (events["payload"] == pid))
+        if not len(forks):
+            return ""
+        events, pid = events[: int(forks[-1])], int(events["pid"][forks[-1]])

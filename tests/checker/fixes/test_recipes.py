@@ -1,0 +1,130 @@
+"""Each recipe is code that runs, and crashcheck finds nothing in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from crashcheck.checker.fixes import recipes
+from crashcheck.checker.fixes.recipes import Language
+from support.command_line import run_crashcheck
+from support.compilers import c_compiler
+
+WRITTEN = '{"colour": "blue"}'
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A recipe in a program: the program's file, `%s` for the recipe, and what builds (into `program`) or runs it."""
+
+    language: Language
+    file: str
+    text: str
+    builds: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ("./program",)
+    margin: str = ""
+
+
+WHOLES = [
+    Whole(
+        recipes.PYTHON,
+        "save.py",
+        f"import os\npath, data = 'cfg.json', '{WRITTEN}'\n%s\nprint('saved')\n",
+        runs=("python3", "save.py"),
+    ),
+    Whole(recipes.SHELL, "save.sh", f"path=cfg.json data='{WRITTEN}'\n%s &&\necho saved\n", runs=("sh", "save.sh")),
+    Whole(
+        recipes.JAVASCRIPT,
+        "save.js",
+        f"const fs = require('fs'), path = 'cfg.json', data = '{WRITTEN}';\n%s\nconsole.log('saved');\n",
+        runs=("node", "save.js"),
+    ),
+    Whole(
+        recipes.RUBY, "save.rb", f"path, data = 'cfg.json', '{WRITTEN}'\n%s\nputs 'saved'\n", runs=("ruby", "save.rb")
+    ),
+    Whole(
+        recipes.PERL,
+        "save.pl",
+        f"use strict; use warnings;\nmy ($path, $data) = ('cfg.json', '{WRITTEN}');\n%s\nprint \"saved\\n\";\n",
+        runs=("perl", "save.pl"),
+    ),
+    Whole(
+        recipes.PHP,
+        "save.php",
+        f"<?php\n$path = 'cfg.json'; $data = '{WRITTEN}';\n%s\n{recipes.PHP.folder}\necho \"saved\\n\";\n",
+        runs=("php", "save.php"),
+    ),
+    Whole(
+        recipes.C,
+        "save.c",
+        "#include <fcntl.h>\n#include <stdbool.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n"
+        'static const char path[] = "cfg.json", fresh[] = "cfg.json.new", folder_of_path[] = ".";\n'
+        'int main(void)\n{\n    const char *data = "{}{}{}";\n    size_t size = strlen(data);\n%s\n'
+        '    if (done)\n        puts("saved");\n    return !done;\n}\n',
+        builds=("cc", "-Wall", "-Werror", "-o", "program", "save.c"),
+        margin="    ",
+    ),
+    Whole(
+        recipes.GO,
+        "save.go",
+        'package main\n\nimport (\n\t"fmt"\n\t"os"\n\t"path/filepath"\n)\n\nfunc main() {\n'
+        f'\tpath, data := "cfg.json", []byte(`{WRITTEN}`)\n%s\n'
+        '\tif err != nil {\n\t\tpanic(err)\n\t}\n\tfmt.Println("saved")\n}\n',
+        builds=("go", "build", "-o", "program", "save.go"),
+        margin="\t",
+    ),
+    Whole(
+        recipes.RUST,
+        "save.rs",
+        "use std::fs::{self, File};\nuse std::io::Write;\nuse std::path::Path;\n\nfn main() -> std::io::Result<()> {\n"
+        '    let (path, data) = (Path::new("cfg.json"), b"{}{}{}");\n%s\n    println!("saved");\n    Ok(())\n}\n',
+        builds=("rustc", "-o", "program", "save.rs"),
+        margin="    ",
+    ),
+    Whole(
+        recipes.JAVA,
+        "Save.java",
+        "import static java.nio.file.StandardCopyOption.*;\nimport static java.nio.file.StandardOpenOption.*;\n"
+        "import java.nio.ByteBuffer;\nimport java.nio.channels.FileChannel;\nimport java.nio.file.*;\n\n"
+        "class Save {\n    public static void main(String[] arguments) throws Exception {\n"
+        '        Path path = Path.of("cfg.json");\n        byte[] data = "{}{}{}".getBytes();\n%s\n'
+        '        System.out.println("saved");\n    }\n}\n',
+        runs=("java", "Save.java"),
+        margin="        ",
+    ),
+]
+QUICK = (recipes.PYTHON, recipes.SHELL)
+
+
+def of(whole: Whole) -> object:
+    return pytest.param(whole, id=whole.language.name, marks=[] if whole.language in QUICK else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("whole", [of(whole) for whole in WHOLES])
+def test_a_recipe_runs_and_a_crash_loses_nothing(whole: Whole, tmp_path: Path, environment: dict[str, str]) -> None:
+    program = (whole.builds or whole.runs)[0]
+    if program != "cc" and shutil.which(program) is None:
+        pytest.skip(f"there is no {program} here")
+    text = whole.text % indent(whole.language.replace, whole.margin)
+    (tmp_path / whole.file).write_text(text)
+    if whole.builds:
+        words = [*c_compiler(), *whole.builds[1:]] if program == "cc" else whole.builds
+        subprocess.run(words, cwd=tmp_path, check=True)
+    runs = [str(tmp_path / word) if word in ("./program", whole.file) else word for word in whole.runs]
+    folder = tmp_path / "settings"
+    folder.mkdir()
+    (folder / "cfg.json").write_text("{}")
+    done = run_crashcheck("try", "--budget", "60s", "--states", "60", "--", *runs, cwd=folder, env=environment)
+    assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
+    assert len((folder / "cfg.json").read_text()) > 5
+    assert sorted(path.name for path in folder.iterdir()) == ["cfg.json"]
+
+
+def test_each_language_has_a_recipe_that_is_run() -> None:
+    named = {value for value in vars(recipes).values() if isinstance(value, Language)}
+    assert {whole.language for whole in WHOLES} == named
