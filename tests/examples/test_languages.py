@@ -1,0 +1,63 @@
+"""The careless program of each language loses its setting in a crash, and the careful one does not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.command_line import run_crashcheck
+from support.paths import EXAMPLES
+
+LANGUAGES = EXAMPLES / "languages"
+IN_PLACE = "`cfg.json` can be empty after a crash: it is emptied before it is written"
+# By the end of the name: the program that runs it, or builds it, and the line that the careless one is blamed with.
+RUNS = {"py": "python3", "js": "node", "rb": "ruby", "pl": "perl", "php": "php", "sh": "sh", "java": "java"}
+BUILDS = {"go": ["go", "build", "-o"], "rs": ["rustc", "-g", "-o"]}
+BLAMED = {
+    "py": "`cfg.json` can be empty after a crash: `save` (careless.py:5) empties it before it writes it",
+    "js": "`cfg.json` can be empty after a crash: `save` (careless.js:4) empties it before it writes it",
+    "go": "`cfg.json` can be empty after a crash: `main.save` (careless.go:9) empties it before it writes it",
+    "rs": "`cfg.json` can be empty after a crash: `save` (careless.rs:4) empties it before it writes it",
+}
+
+
+def tried(program: Path, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """The exit status of `crashcheck try` of a program in a folder with a setting, and its first line."""
+    ends = program.suffix[1:]
+    if ends in BUILDS:
+        built = folder.parent / f"{program.stem}-program"
+        subprocess.run([*BUILDS[ends], str(built), str(program)], check=True, capture_output=True)
+        words = [str(built)]
+    else:
+        words = [RUNS[ends], str(program)]
+    folder.mkdir()
+    (folder / "cfg.json").write_text("{}\n")
+    done = run_crashcheck("try", "--budget", "60s", "--states", "60", "--", *words, cwd=folder, env=environment)
+    assert done.stdout.endswith("saved\n")
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("crashcheck: ")]
+    return done.returncode, lines[0].replace(f"{LANGUAGES}/", "")
+
+
+def test_there_is_a_pair_in_each_language() -> None:
+    pairs = sorted(path.name.lower() for path in LANGUAGES.iterdir() if path.suffix != ".md")
+    assert pairs == sorted(f"{kind}.{ends}" for kind in ("careful", "careless") for ends in RUNS | BUILDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [*RUNS, *BUILDS])
+def test_a_careless_program_fails_with_its_line_and_a_careful_one_passes(
+    ends: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    program = RUNS.get(ends) or BUILDS[ends][0]
+    if shutil.which(program) is None:
+        pytest.skip(f"there is no {program} here")
+    careless, careful = ("Careless", "Careful") if ends == "java" else ("careless", "careful")
+    assert tried(LANGUAGES / f"{careless}.{ends}", tmp_path / "careless", environment) == (
+        1,
+        BLAMED.get(ends, IN_PLACE),
+    )
+    code, line = tried(LANGUAGES / f"{careful}.{ends}", tmp_path / "careful", environment)
+    assert (code, "No crash" in line or "no finding" in line.lower()) == (0, True), line
