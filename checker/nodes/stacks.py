@@ -61,6 +61,7 @@ class SenderStacks:
             return
         places = self._lines.chain(found.module, found.offset - 1) if found.module else ()
         for place in places:
-            yield f"{place.function or self._names.name(found)} ({project.file(place.file)}:{place.line})", project.has(place.file)
+            function = place.function or self._names.name(found)
+            yield f"{function} ({project.file(place.file)}:{place.line})", project.has(place.file)
         if not places:
             yield self._names.name(found), False

@@ -33,6 +33,15 @@ _DESCRIPTION = (
     "Standard output is COMMAND's alone: the report is printed to standard error."
 )
 
+_EXAMPLE = """\
+crashcheck try runs a command in the working folder, and shows what a crash could lose of the files that it writes.
+  For example:
+
+    mkdir /tmp/first && cd /tmp/first && echo old > settings
+    crashcheck try -- sh -c 'echo new > settings'
+
+  `crashcheck try --help` describes it."""
+
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
@@ -82,9 +91,7 @@ def main(args: argparse.Namespace) -> int:
 
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
-        raise CrashcheckError(
-            "bad-option", "There is no command to try.", "For example: crashcheck try -- gzip big.txt"
-        )
+        raise CrashcheckError("bad-option", "There is no command to try.", _EXAMPLE)
     folder = (args.folder or Path.cwd()).resolve()
     _refuse(folder, named=args.folder is not None)
     faults = [parse_fault(text) for text in args.fault]
@@ -179,11 +186,21 @@ def _check(command: str | None) -> str:
     return f"command = {json.dumps(f'cd {shlex.quote(str(Path.cwd()))} && {command}')}"
 
 
-def _config(folder: Path, words: list[str], faults: Sequence[Fault], args: argparse.Namespace) -> Config:
-    """A configuration for one command, kept with its recordings in the user's cache."""
+def project_of(folder: Path) -> Path:
+    """Where the configuration and the recordings of a folder are kept."""
     from crashcheck.checker.findings.identity import digest_of
 
-    project = cache_folder() / "try" / digest_of([str(folder)])
+    return cache_folder() / "try" / digest_of([str(folder.resolve())])
+
+
+def projects() -> list[Path]:
+    """The same of all folders in which something was tried, sorted."""
+    return sorted(path.parent for path in (cache_folder() / "try").glob(f"*/{FILE_NAME}"))
+
+
+def _config(folder: Path, words: list[str], faults: Sequence[Fault], args: argparse.Namespace) -> Config:
+    """A configuration for one command, kept with its recordings in the user's cache."""
+    project = project_of(folder)
     project.mkdir(parents=True, exist_ok=True)
     project.chmod(0o700)  # copies of the folder are here, and who may read those depends on the folders above it, too
     script = project / _SCRIPT
