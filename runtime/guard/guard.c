@@ -316,7 +316,7 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
     cc_ready_thread();
     const struct cc_guard_site *site = met == GUARDED ? &unit->sites[index] : NULL;
     uint64_t id = site ? site->id : unit->key + index;
-    if (UNLIKELY(site && !site->predecessors))
+    if (UNLIKELY(site && !site->predecessors && size)) /* a fill of no bytes is no access */
         count(id, 0, CC_GUARD_UNTRAINED);
     uintptr_t end = at + size;
     while (at < end) {

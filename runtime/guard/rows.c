@@ -102,6 +102,26 @@ struct cc_guard_row *cc_row(uint64_t site, uint64_t before, uint32_t kind, uint3
     return NULL;
 }
 
+static uint64_t padded_bytes(const struct facts_head *head)
+{
+    return (sizeof *head + head->packed_bytes + 7) & ~7ull;
+}
+
+/* Whether facts that begin so are among the first `used` bytes: of an earlier run that logged there, or another process. What
+ * is being written there cannot be passed; then they are there twice. */
+static bool has_facts(const char *facts, uint64_t used, const struct facts_head *wanted)
+{
+    for (uint64_t at = 0; at + sizeof *wanted <= used;) {
+        const struct facts_head *head = (const struct facts_head *)(facts + at);
+        if (raw_same((const char *)head, (const char *)wanted, sizeof *head))
+            return true;
+        if (!raw_same(head->magic, wanted->magic, sizeof head->magic))
+            return false;
+        at += padded_bytes(head);
+    }
+    return false;
+}
+
 void cc_rows_meet(const struct cc_guard_unit *unit)
 {
     uint64_t learned = 0;
@@ -112,9 +132,11 @@ void cc_rows_meet(const struct cc_guard_unit *unit)
     const struct facts_head *head = unit->facts;
     if (!head)
         return;
-    uint64_t bytes = (sizeof *head + head->packed_bytes + 7) & ~7ull;
+    uint64_t bytes = padded_bytes(head);
     char *facts = (char *)cc_log + CC_GUARD_HEADER_BYTES + cc_log->rows * sizeof(struct cc_guard_row);
     uint64_t used = __atomic_load_n(&cc_log->facts_used, __ATOMIC_RELAXED);
+    if (has_facts(facts, used, head))
+        return;
     do {
         if (bytes > cc_log->facts_bytes - used) {
             __atomic_fetch_add(&cc_log->facts_lost, 1, __ATOMIC_RELAXED);

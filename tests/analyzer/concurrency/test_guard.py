@@ -6,9 +6,10 @@ import struct
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from crashcheck.analyzer.concurrency.observations import HEADER_BYTES, ObservationKind, read_log
+from crashcheck.analyzer.concurrency.observations import HEADER, HEADER_BYTES, ObservationKind, read_log
 from support import compilers
 from support.command_line import run_crashcheck
 from support.thread_project import ThreadProject, handover
@@ -72,6 +73,20 @@ def test_code_that_changed_or_never_ran_is_counted_and_not_judged(project: Proje
         "  program.c:6 get ready: 1",
         "  program.c:6 get ready: 1",
     ]
+
+
+def test_runs_that_log_to_one_file_keep_the_facts_of_a_unit_once(project: Project) -> None:
+    project.run("learn", "--runs", "1")
+    project.run("guard")
+    used = []
+    for _ in range(2):
+        options = {"CRASHCHECK_GUARD": f"{AT_ONCE},log={project.folder / 'log'}"}
+        subprocess.run([project.folder / "program", "late"], env=options, check=False)
+        used.append(np.fromfile(project.folder / "log", HEADER, 1)["facts_used"][0])
+    assert used[0] == used[1] > 0
+    log = read_log(project.folder / "log")
+    assert [unit.source for unit in log.units] == [str(project.folder / "program.c")]
+    assert log.of(ObservationKind.VIOLATION)["count"].tolist() == [2] * len(log.of(ObservationKind.VIOLATION)) != []
 
 
 @pytest.mark.parametrize("flags", ["-static", "-O2 -flto"])

@@ -241,3 +241,9 @@ def test_stalls_that_are_in_vain_again_and_again_become_short(run: Run) -> None:
     log = run(lines, "stall=1000,most=1000,")
     (row,) = log.of(ObservationKind.VIOLATION)
     assert (int(row["count"]), int(row["unresolved"]), int(row["resolved"])) == (300, 300, 0)
+
+
+def test_an_access_to_no_bytes_is_none(run: Run) -> None:
+    log = run(["unit 9", "site 1 1", "1 1 0 0", "site 2 2 0", "2 2 0 0"])
+    assert pairs_of(log, ObservationKind.UNTRAINED) == []
+    assert pairs_of(log, ObservationKind.VIOLATION) == []
