@@ -35,7 +35,7 @@ class UnevenChoice:
 
     A source is a link, the timers of a node, the failures of one bound. A message that is one of five possible actions
     each time is delivered soon. That a node times out meanwhile, after thirty ticks of its own, would happen in one of
-    a million runs. So each source has a weight for a while, down to 1 in 4,096 of another's, and where a timer is
+    a million runs. So each source has a weight for a while, down to 1 in 4,096 of the highest, and where a timer is
     chosen, the time of its node passes until it sends something or writes a file, or for so many timers. That matters
     where a message to it is under way, so it is chosen there more often. Some runs have equal weights, and some no such
     stretches. (Burckhardt et al. 2010 order threads by random priorities
