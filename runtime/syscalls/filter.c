@@ -168,6 +168,13 @@ bool filter_stops(uint32_t arch, uint64_t number, const uint64_t *arguments, enu
     return (action & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE;
 }
 
+bool filter_send(int socket)
+{
+    build();
+    size_t size = length * sizeof *program;
+    return write(socket, program, size) == (ssize_t)size;
+}
+
 bool filter_install(void)
 {
     build();

@@ -41,6 +41,11 @@ bool follow_seize(pid_t command)
     return ptrace(PTRACE_SEIZE, command, NULL, (void *)(uintptr_t)OPTIONS) == 0;
 }
 
+void follow_interrupt(pid_t command)
+{
+    ptrace(PTRACE_INTERRUPT, command, NULL, NULL);
+}
+
 static void resume(struct tracee *thread, int signal)
 {
     bool at_call = thread->in_call || *unfiltered;

@@ -312,12 +312,14 @@ void faults_end(void);                  /* notes how many calls each fault met *
 /* filter.c */
 extern const uint16_t filter_controls[]; /* types and numbers of ioctls that stop; 0 ends them */
 bool filter_install(void); /* in the process that becomes the command; whether it is permitted */
+bool filter_send(int socket); /* to a process that installs it itself */
 bool filter_stops(uint32_t arch, uint64_t number, const uint64_t *arguments, enum filter_data *kind); /* whether a call would stop */
 
 /* follow.c */
 void follow_start(pid_t caller);     /* before the command's process is there; caller: of a command in place, or 0 */
 void follow_every_call(void);        /* in that process: it has no filter */
 bool follow_seize(pid_t command);
+void follow_interrupt(pid_t command); /* so that it stops, and continues from call to call */
 int follow(pid_t command);           /* until it ends; its status */
 void follow_note_left(void);         /* which processes it leaves running */
 void follow_let_run(void);           /* until these end, too: without us their calls would fail, as the filter stays */
