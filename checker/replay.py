@@ -44,7 +44,7 @@ def replay(
             f"the token belongs to model {token.model} ({token.options}), not to {graph.model} ({graph.options})",
             "Run with the [model] that the finding names.",
         )
-    _must_be_feasible(subject, state)
+    must_be_feasible(subject, state)
     if len(token.levels) == 1:
         executor.images.write_image(state, image)
         return Replayed(subject, state, image, executor.run(state), _check_on(executor, state.point))
@@ -57,7 +57,7 @@ def replay(
     recovery = _record(subject, executor, state, image, deeper)
     inner = token.levels[1]
     _must_be_same_run(recovery, inner)
-    _must_be_feasible(recovery.subject, inner.state)
+    must_be_feasible(recovery.subject, inner.state)
     with deeper.executor(recovery, subject, state) as below:
         below.images.write_image(inner.state, image)
         verdict = below.run(inner.state)
@@ -100,7 +100,8 @@ def _must_be_same_run(recovery: Recovery, level: Level) -> None:
         )
 
 
-def _must_be_feasible(subject: Subject, state: CrashState) -> None:
+def must_be_feasible(subject: Subject, state: CrashState) -> None:
+    """Raise CrashcheckError(token-no-state) if no crash of a run leaves a state."""
     space = subject.space
     try:
         if not 0 <= state.point < len(space.points):

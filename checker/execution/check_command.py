@@ -38,6 +38,7 @@ class CheckCommand:
     command: Command
     program: str
     env: Mapping[str, str] = field(default_factory=dict)  # variables that the command itself sets
+    function: str = ""  # of a test, which is called instead of the program; as a person may call it again
 
     @staticmethod
     def find(command: Command, folder: Path, search: str | None = None) -> CheckCommand:
@@ -69,6 +70,8 @@ class CheckCommand:
 
     def shown(self, pool: str, acked: int, stdout: str) -> str:
         """What a person would type to run it, the same in each run of crashcheck."""
+        if self.function:
+            return self.function
         argv = self.command.argv(pool=pool, acked=str(acked), stdout=stdout, port=str(ports.FIRST))
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         return argv[2] if self.command.shell else " ".join([*variables, shlex.join(argv)])

@@ -271,7 +271,11 @@ class Runner:
     ) -> str:
         """Wait for the end of a run, as `_wait`. Where it waits in crashcheck_ready(), it continues as a copy."""
         offer = run.offer
-        while (reason := self._wait(run.pidfd, abandon_fd, order.streams, deadline, offer)) == "ready":
+        while (
+            reason := self._wait(
+                run.pidfd, abandon_fd, order.streams, deadline, None if offer is None else offer.requests.fileno()
+            )
+        ) == "ready":
             assert offer is not None
             assert waiting is not None
             answer = self._answered(offer, waiting, run.pid, order)
@@ -378,10 +382,9 @@ class Runner:
         abandon_fd: int | None,
         streams: dict[int, Capture],
         deadline: float,
-        offer: Offer | None = None,
+        ready_fd: int | None = None,
     ) -> str:
         poll = select.poll()
-        ready_fd = None if offer is None else offer.requests.fileno()
         if ready_fd is not None:
             poll.register(ready_fd, select.POLLIN)
         poll.register(pidfd, select.POLLIN)

@@ -19,6 +19,7 @@ import pickle
 import shutil
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,6 +34,7 @@ from crashcheck.runtime import sparse
 _SYS_CLONE, _CLONE_PARENT = 56, 0x8000  # of x86-64 Linux: as fork, but the child is one of our parent's
 DURABLE, ISSUED, INITIAL = range(3)
 _FOLDERS = ("durable", "issued_", "initial")  # paths of equal length
+RunnerOf = Callable[[Limits, Path], Runner]  # of the check's limits and the folder where it runs
 _FULL_BYTES = 64 * 1024  # less room than this after a failing check: it may have failed for want of it
 
 
@@ -85,10 +87,10 @@ def pool_of(root: Path, image: int) -> Path:
 class Worker:
     """Executes tasks; see `main` for its life."""
 
-    def __init__(self, setup: CheckSetup, limits: Limits, root: Path) -> None:
+    def __init__(self, setup: CheckSetup, runner: Runner, root: Path) -> None:
         self._setup = setup
         self._root = root
-        self._runner = Runner(limits, setup.folder)
+        self._runner = runner
         self._runner.wait_below(root)
         self._images: dict[int, ImageFolder] = {}
         self._image_of(DURABLE)
@@ -183,10 +185,10 @@ class Worker:
         return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def serve(number: int) -> None:
+def serve(number: int, runner_of: RunnerOf = Runner) -> None:
     """Copy this process into a worker for each connection that arrives at a socket, until that is closed.
 
-    Answers each time with the worker's process number, 0 if the system refuses.
+    Answers each time with the worker's process number, 0 if the system refuses. `runner_of`: makes what runs the check.
     """
     os.set_inheritable(number, False)
     gc.enable()
@@ -202,7 +204,7 @@ def serve(number: int) -> None:
             if pid == 0:
                 channel.close()
                 os.setsid()  # Ctrl-C is for whoever asked for us
-                main(descriptors[0])
+                main(descriptors[0], runner_of)
                 os._exit(0)  # nothing is left to write
             os.close(descriptors[0])
             channel.send(str(pid).encode())
@@ -222,15 +224,16 @@ def _fork_sibling() -> int:
     return pid
 
 
-def main(fd: int) -> None:
+def main(fd: int, runner_of: RunnerOf = Runner) -> None:
     """Receive (setup, limits, root, environment), answer, then do tasks until the connection ends."""
+    own = os.getpid()
     os.set_inheritable(fd, False)  # no business of the checks
     connection = Connection(fd)
     setup, limits, root, environment = connection.recv()
     os.environ.clear()
     os.environ.update(environment)
     try:
-        worker = Worker(setup, limits, root)
+        worker = Worker(setup, runner_of(limits, setup.folder), root)
     except OSError as error:
         connection.send(_trouble(-1, error, root))
         return
@@ -248,8 +251,9 @@ def main(fd: int) -> None:
     except (EOFError, Abandoned, BrokenPipeError, ConnectionResetError):
         pass
     finally:
-        worker.close()
-        shutil.rmtree(root, ignore_errors=True)
+        if os.getpid() == own:  # else a copy leaves, which is the check (python_check.py)
+            worker.close()
+            shutil.rmtree(root, ignore_errors=True)
 
 
 def _write_anew(path: str, data: bytes) -> None:

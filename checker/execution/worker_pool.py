@@ -22,6 +22,7 @@ from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.tasks import FIRST, Run, Tasks, Ticket
 from crashcheck.checker.execution.worker import Task, Trouble
 from crashcheck.checker.execution.worker_process import Bases, WorkerDied, WorkerProcess
+from crashcheck.checker.execution.worker_start import Start, start_worker
 from crashcheck.checker.images import image_folder
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import sparse
@@ -93,6 +94,7 @@ class WorkerPool:
         stdout_bytes: int = 0,
         operations: int = 0,
         acknowledged: tuple[int, int] | None = None,
+        start: Start = start_worker,
     ) -> None:
         """`stdout_bytes`, `operations`: all that the workload printed and ended, for the final image.
 
@@ -106,6 +108,7 @@ class WorkerPool:
         self.jobs = max(1, jobs)
         whole = acknowledged or (operations, stdout_bytes)
         self.acknowledged = acknowledged
+        self._start_worker = start
         self.tasks = Tasks(content, points, setup.first, self.limits.timeout_s, acknowledged, whole)
         # the workers, while the pool is open
         self._home: Path | None = None  # the folder of all images
@@ -142,7 +145,7 @@ class WorkerPool:
         self._home = image_folder.home(self.setup.work, bytes_held, self.jobs)
         self._lock = image_folder.lock(self._home)
         for index in range(self.jobs):
-            self._workers.append(WorkerProcess(index, self._home, self.setup, self.limits))
+            self._workers.append(WorkerProcess(index, self._home, self.setup, self.limits, self._start_worker))
         for worker in self._workers:
             answer = self._receive(worker)
             if isinstance(answer, Trouble):
@@ -183,7 +186,8 @@ class WorkerPool:
     def beside(self, setup: CheckSetup, limits: Limits, acknowledged: tuple[int, int]) -> WorkerPool:
         """One more worker, for other files or limits; `acknowledged`: at every point, unless that is fixed already."""
         always = self.acknowledged or acknowledged
-        return WorkerPool(self.content, self._points, setup, limits=limits, acknowledged=always)
+        start = self._start_worker
+        return WorkerPool(self.content, self._points, setup, limits=limits, acknowledged=always, start=start)
 
     # -- runs
 

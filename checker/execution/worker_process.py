@@ -16,7 +16,7 @@ from pathlib import Path
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble, pool_of
-from crashcheck.checker.execution.worker_start import start_worker
+from crashcheck.checker.execution.worker_start import Start, start_worker
 from crashcheck.runtime.record import continue_if_stopped
 
 _CLOSE_S = 20.0  # how long a worker may take to end its check and remove its images
@@ -33,7 +33,7 @@ class WorkerDied(Exception):
 class WorkerProcess:
     """One worker. `close`, then `end`, when it is not needed any more."""
 
-    def __init__(self, index: int, home: Path, setup: CheckSetup, limits: Limits) -> None:
+    def __init__(self, index: int, home: Path, setup: CheckSetup, limits: Limits, start: Start = start_worker) -> None:
         """Start it with images below `home`. The first answer (`receive`) is None once it is ready, or Trouble."""
         # constant
         self.index = index
@@ -44,7 +44,7 @@ class WorkerProcess:
         self.names = {**pools, str(self.root / "stdout"): "{stdout}", str(self.root / "ops"): "{ops}"}
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = start_worker(theirs.fileno())
+            self._process = start(theirs.fileno())
         self.connection = Connection(ours.detach())
         # changing
         self.bases: Bases = [None, None]

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -64,14 +65,14 @@ class Started:
         return ended
 
 
-class _Original:
-    """The process that is copied, and our end of the channel to it."""
+Start = Callable[[int], Started]  # starts a worker that reads its tasks from a descriptor. Raises OSError
+
+
+class Channel:
+    """Our end of the channel to a process that is copied (`worker.serve`)."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = _start("serve", theirs.fileno())
+        self._channel, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def copy(self, descriptor: int) -> int | None:
         """The process number of a worker that has our end of a connection as its own.
@@ -86,7 +87,21 @@ class _Original:
         return int(answer) if answer else None
 
     def close(self) -> None:
+        """The process that is copied ends."""
         self._channel.close()
+
+
+class _Original(Channel):
+    """A process that is copied and has loaded what a worker needs, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner = os.getpid()
+        with self.theirs:
+            self._process = _start("serve", self.theirs.fileno())
+
+    def close(self) -> None:
+        super().close()
         if self.owner == os.getpid():
             self._process.wait()
         else:

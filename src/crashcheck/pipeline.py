@@ -37,7 +37,7 @@ from crashcheck.checker.token import digest
 from crashcheck.config import Config
 from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
-from crashcheck.stages.executor_setup import executed_by, executor_of
+from crashcheck.stages.executor_setup import CheckFunction, executed_by, executor_of
 from crashcheck.stages.failing_states import LastFailures, failing_states, read_failing, write_failing
 from crashcheck.stages.node_cluster import runs_on
 from crashcheck.stages.nodes import search_nodes
@@ -69,6 +69,7 @@ class RunOptions:
     shards: Sequence[Path] = ()  # files of shards that have searched it; then another recording is an error
     cluster: Cluster | None = None  # executes the crash states
     failing: Path | None = None  # the states that failed in the last run, tested first; it gets those of this run
+    check: CheckFunction | None = None  # instead of the command that is configured
     record: Callable[[Path], Recording] | None = None  # in a folder, instead of the workload that is configured
     on_progress: OnProgress = lambda phase, progress: None
 
@@ -240,7 +241,7 @@ def search(
     try:
         return _search(config, recorded, changed, options, exchanged, failures, forks=forks)
     except CopiesDiffer as difference:
-        note = f"nothing counts of what was tested from crashcheck_ready() on, and all was tested again: {difference}"
+        note = f"{difference.again}: {difference}"
         print(f"crashcheck: {note}", file=sys.stderr, flush=True)
         left = left_of(config, began)
         found, warnings = _search(left, recorded, changed, options, exchanged.anew(), failures, forks=False)
@@ -273,7 +274,7 @@ def _search(
     except OutOfTime:
         return ended_while(f"the versions of files were read, after {reading.text}"), ()
     warnings: tuple[str, ...] = ()
-    with executor_of(config, recorded, recorded.folder, jobs, oracle) as executor:
+    with executor_of(config, recorded, recorded.folder, jobs, oracle, function=options.check) as executor:
         try:
             _check_uncrashed(config, recorded, oracle, executor, on_phase, forks, left)
         except OutOfTime:

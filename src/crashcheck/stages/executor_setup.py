@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.python_check import WORDS, ForkServer
 from crashcheck.checker.execution.tasks import FINAL, write_image
 from crashcheck.checker.execution.worker_pool import WorkerPool
+from crashcheck.checker.execution.worker_start import start_worker
 from crashcheck.checker.exploration.runs import writers_to_outputs
 from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
@@ -26,6 +29,7 @@ from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.remote.remote_machines import Cluster
 from crashcheck.checker.remote.remote_runs import RemoteRuns
 from crashcheck.checker.remote.shipment import shipment_of
+from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
@@ -33,15 +37,33 @@ from crashcheck.runtime.record import DigestsAt, NthEvent, Recording
 from crashcheck.stages.recording import RecordedRun, ended_operations, read_recording, record_again
 
 RecordAgain = Callable[[int | NthEvent, Path], Recording]  # a moment to copy the files at, and a folder to record in
+
+
+class CheckFunction(NamedTuple):
+    """A check that is a function of a test: the process of which workers are copies, and the name of the function."""
+
+    server: ForkServer
+    shown: str
+
+
 _KEPT_BYTES = 16 * 1024  # of a check's output, to be shown in a report; output equivalence keeps more
 
 
 def executor_of(
-    config: Config, run: RecordedRun, folder: Path, jobs: int, oracle: Oracle, kind: type[Executor] = Executor
+    config: Config,
+    run: RecordedRun,
+    folder: Path,
+    jobs: int,
+    oracle: Oracle,
+    kind: type[Executor] = Executor,
+    function: CheckFunction | None = None,
 ) -> Executor:
-    """Workers that run the check on crash states of a recorded run; their images are made below `folder`."""
+    """Workers that run the check on crash states of a recorded run; their images are made below `folder`.
+
+    `function`: is called instead of the check's command.
+    """
     content, points = run.subject.content, run.subject.space.points
-    setup = check_setup_of(config, run.recording, folder)
+    setup = check_setup_of(config, run.recording, folder, function)
     if isinstance(oracle, SnapshotOracle):
         return ImageJudge(WorkerPool(content, points, setup), oracle)
     workers = WorkerPool(
@@ -52,6 +74,7 @@ def executor_of(
         jobs=jobs,
         stdout_bytes=run.recording.stdout.stat().st_size,
         operations=ended_operations(run.subject.trace),
+        start=start_worker if function is None else function.server.start,
     )
     executor = kind(workers, oracle)
     if isinstance(oracle, OutputEquivalence):
@@ -64,11 +87,17 @@ def _writers_of(oracle: OutputEquivalence, executor: Executor, timeout_s: float)
     return writers_to_outputs(executor, operations, timeout_s)
 
 
-def check_setup_of(config: Config, recording: Recording, folder: Path) -> CheckSetup:
+def check_setup_of(
+    config: Config, recording: Recording, folder: Path, function: CheckFunction | None = None
+) -> CheckSetup:
     """What a worker needs to run the check; its images are made below `folder`."""
+    if function is None:
+        command = CheckCommand.find(config.check.command, config.folder)
+    else:
+        command = CheckCommand(Command(function.shown, WORDS), "", function=function.shown)
     runtime = build_runtime()
     return CheckSetup(
-        command=CheckCommand.find(config.check.command, config.folder),
+        command=command,
         folder=config.folder,
         first=recording.first,
         work=folder,
