@@ -36,7 +36,7 @@ def layer_of(module: str) -> str:
 
 def modules() -> Iterator[tuple[str, Path]]:
     source = ROOT / "src"
-    for room in ("", "change", "cli", "config", "stages", *LAYERS[1:-1]):
+    for room in ("", "change", "cli", "config", "stages", "testing", *LAYERS[1:-1]):
         folder = f"crashcheck/{room}".rstrip("/")
         pattern = "*.py" if folder == "crashcheck" else "**/*.py"
         for path in sorted((source / folder).glob(pattern)):

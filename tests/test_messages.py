@@ -65,6 +65,7 @@ def sources() -> Iterator[Path]:
         "src/crashcheck/cli",
         "src/crashcheck/config",
         "src/crashcheck/stages",
+        "src/crashcheck/testing",
         "analyzer",
         "runtime",
         "checker",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import shutil
 import subprocess
 import sys
@@ -53,11 +54,11 @@ def test_a_wheel_holds_every_file_of_the_wings(checkout: Path, tmp_path: Path) -
         scripts = next(wheel.read(name).decode() for name in names if name.endswith("entry_points.txt"))
     assert [name for name in wanted(checkout) if name not in names] == []
     assert {"crashcheck/config/settings.py", "crashcheck/cli/init.py", "crashcheck/py.typed"} <= names
-    assert {line.split(" = ")[0] for line in scripts.splitlines()[1:] if line} == {
-        "crashcheck",
-        "crashcheck-cc",
-        "crashcheck-c++",
-    }
+    assert "crashcheck/testing/plugin.py" in names
+    points = configparser.ConfigParser()
+    points.read_string(scripts)
+    assert set(points["console_scripts"]) == {"crashcheck", "crashcheck-cc", "crashcheck-c++"}
+    assert dict(points["pytest11"]) == {"crashcheck": "crashcheck.testing.plugin"}
 
 
 def test_a_wheel_built_from_the_source_distribution_is_the_same(checkout: Path, tmp_path: Path) -> None:
