@@ -154,6 +154,8 @@ def _become(
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             code = 1
             os.pwrite(answer, b"\0" + function(), 0)
+            sys.stdout.flush()
+            sys.stderr.flush()
             code = 0
     finally:
         os._exit(code)

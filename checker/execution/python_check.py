@@ -134,8 +134,7 @@ class PythonRunner(Runner):
         if self._judge is None:
             raise Entered(called)
         text = self._judge(called)
-        print(text, end="")
-        sys.stdout.flush()
+        _print(text)
         os._exit(1 if text else 0)
 
     def _fork(self) -> int:
@@ -243,10 +242,16 @@ def _answer_in_turn(requests: socket.socket, judge: Judge) -> NoReturn:
         called = CheckCall(*pickle.loads(order))
         os.chdir(called.pool)
         text = judge(called)
-        print(text, end="")
-        sys.stdout.flush()
+        _print(text)
         requests.send(bytes([_FAILED * bool(text) | _LEFT_SOMETHING * (_held() != before)]))
     os._exit(0)
+
+
+def _print(text: str) -> None:
+    """Print why a state fails, behind what the check itself has printed."""
+    sys.stderr.flush()
+    print(text, end="")
+    sys.stdout.flush()
 
 
 def _held() -> tuple[int, int, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+import crashcheck
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.native_lines import NativeLines, NativePlace
 from crashcheck.analyzer.trace.reader import Trace
@@ -31,6 +32,8 @@ _LIBRARY = re.compile(
     r"|^/usr/(local/)?include/|^/usr/(local/)?lib\w*/(gcc|llvm-[\d.]+|clang|x86_64-linux-gnu)/|/include/c\+\+/"
 )
 OWN = 2  # of a program itself
+_HOME = Path(crashcheck.__file__).parent
+_CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
 _OWN_TEXT = ("<string>", "<stdin>")  # of `python -c`, and of a script on standard input
 _LONGEST = 60  # characters of an expression that names what is stored to
 
@@ -141,7 +144,7 @@ class TraceProvenance:
     def _scripted(self, sites: tuple[int, ...]) -> Location | None:
         """The innermost function of the program's own in a stack of Python; None for stacks of other programs."""
         known = (self._trace.call_sites.get(site) for site in sites)
-        chain = [site for site in known if site is not None and site.name]
+        chain = [site for site in known if site is not None and site.name and not site.module.startswith(_CALLERS)]
         if not chain:
             return self._native(sites)
         return self._innermost([NativePlace(site.name, site.module, site.line, site.column) for site in chain])
