@@ -105,7 +105,7 @@ class Guarding(Rewriter):
         training: bool = False,
         marked: bool = False,
     ) -> None:
-        super().__init__(module, debug, models, keep_debug, timers={})
+        super().__init__(module, debug, models, keep_debug)
         self._describe = describe
         self._learned = learned
         self._left_alone = learned.left_alone()

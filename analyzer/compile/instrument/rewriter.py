@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
@@ -77,7 +78,7 @@ class Rewriter(Emitter):
         debug: DebugInfo,
         models: frozenset[str],
         keep_debug: bool,
-        timers: Mapping[str, Mapping[int, int]],
+        timers: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
         super().__init__(module, debug, models, keep_debug)
         self._timers = timers  # symbol → line of its body → number of the comparison

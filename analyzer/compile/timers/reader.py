@@ -190,8 +190,6 @@ class _Function:
                 continue
             try:
                 self._instruction(line)
-            except IRSyntaxError:
-                raise
             except Exception as error:  # whatever a damaged line leads to
                 raise IRSyntaxError(line) from error
 
@@ -200,13 +198,10 @@ class _Function:
         if line[2] == "%":
             start = line.index(" = ") + 3
             result = line[2 : start - 3]
-        space = line.find(" ", start)
-        word = line[start:space] if space > 0 else line[start:]
+        word, _, text = line[start:].partition(" ")
         handler = self._HANDLERS.get(word)
         if handler is not None:
-            cut = line.find(", !", space)
-            text = line[space + 1 : cut] if cut > 0 else line[space + 1 :]
-            handler(self, word, text, result)
+            handler(self, word, text.partition(", !")[0], result)
 
     # -- values and places -------------------------------------------------------------------------------------
 
