@@ -10,7 +10,7 @@
 #include "nodes/control.h"
 
 #define PLACE_MOST 512u
-#define YEARS_100 (100 * 365 * 86400 * SECOND) /* who waits so long waits for ever */
+#define YEARS_100 (100ull * 365 * 86400 * SECOND) /* who waits so long waits for ever */
 
 /* By how many units left - right has to grow for another outcome; below 0: it has one already, or gets none by growing. */
 static double units_to_grow(double difference, enum cc_comparison relation, double next)
