@@ -24,7 +24,7 @@ class OutOfTime(Exception):
 
 
 class BrokenOff(CrashcheckError):
-    """The machine lets no search go on; what was found so far stays valid."""
+    """The machine ends a search; what was found so far stays valid."""
 
 
 OVERRUN = 0.1  # of the budget's seconds, that explaining, counting and reporting may take beyond them

@@ -29,7 +29,7 @@ GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no
 GUARD_MODELS = INCLUDE / "guard" / "models.def"
 JAVASCRIPT = SYSCALLS / "javascript.js"  # that Node loads while it is recorded
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
-PUBLIC_HEADERS = ("crashcheck.h", "hooks.h", "trace_format.h")
+PUBLIC_HEADERS = ("compared.h", "crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
     "-std=gnu11",
     "-D_GNU_SOURCE",

@@ -138,7 +138,7 @@ class Describer:
         if action.kind is ActionKind.COMPLETE:
             return f"request {action.number + 1} of {node} to a file"
         if action.kind is ActionKind.LAPSE:
-            return f"the time-out of {node} at {facts.compared.get(action.channel, 'a comparison')}"
+            return f"the time-out of {node} {_compared(facts.compared.get(action.channel, ''), facts.places)}"
         if action.kind in (ActionKind.CUT, ActionKind.HEAL):
             return f"the link between {node} and {peer}"
         if action.kind is ActionKind.RESET:
@@ -252,6 +252,14 @@ def facts_of(run: NodeRun) -> RunFacts:
 def _lost(disk: DiskState) -> str:
     more = disk.losses - len(disk.lost)
     return " and ".join([*disk.lost, *([f"{more} other updates"] if more else [])])
+
+
+def _compared(text: str, places: bool) -> str:
+    """Where times are compared: "at grant (lease.c:47)", or "in grant" without places."""
+    place = _FRAME.fullmatch(text)
+    if place is None or not places:
+        return f"in {place['function'] if place else text or 'a comparison'}"
+    return f"at {place['function']} ({spoken(place['file'])}:{place['line']})"
 
 
 def _sender(message: Message) -> str:

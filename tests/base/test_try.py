@@ -66,7 +66,7 @@ def test_a_check_of_the_users_decides_from_the_working_folder(
 @pytest.mark.parametrize(
     ("check", "message"),
     [
-        ("./check", "--check ./check does not say where the files are that it checks"),
+        ("./check", "--check ./check names no folder to check"),
         ("grep -q new {pool}/f", "leaves these files, so the check must accept them"),
     ],
 )

@@ -64,8 +64,10 @@ def test_a_lease_is_kept_by_clocks_without_error_and_not_by_clocks_with_2_s(
     (finding,) = run("analysed", "2s")["findings"]
     holder, other = ("holder2", "holder1") if "holder2 ends" in finding["message"] else ("holder1", "holder2")
     assert finding["message"] == (
-        f"{holder} ends with status 1 if `y` from grantor to {holder} is delivered before `h` from {other} to {holder} "
-        f"and the time-out of grantor at grant ({SOURCES[0]}:47) passes"
+        f"{holder} ends with status 1 if `y` from grantor to {holder} "
+        "(send_word at lease.c:24, from grant at lease.c:50) "
+        f"is delivered before `h` from {other} to {holder} (send_word at lease.c:24, from hold at lease.c:62) "
+        "and the time-out of grantor at grant (lease.c:47) passes"
     )
     replays = [run_crashcheck("replay", finding["replay"], cwd=tmp_path, env=os.environ) for _ in range(2)]
     assert [each.returncode for each in replays] == [1, 1]

@@ -65,7 +65,7 @@ def test_a_log_that_answers_before_fsync_loses_an_answered_entry(project: Path) 
     code, report, printed = run(project, "early", "machine", "ext4", "random")
     assert code == 1, printed
     finding = report["findings"][0]
-    lost = "leader starts again without 6 bytes at offset 0x0 of log in append"
+    lost = "leader starts again without 6 bytes at offset 0x0 of log at log.c:32"
     assert (
         finding["message"]
         .replace("part of ", "")

@@ -69,8 +69,11 @@ def read_flows(body: str, place_of: Callable[[str, str], str]) -> ReadFlows:
                 own.add(name)
     unit = CollectedFlows(own, defined, dict(_TYPE.findall(body)))
     for name, at in starts:
-        end = lines.index("}", at)
-        _Function(unit, name, lines[at], lines[at + 1 : end], place_of).read()
+        try:
+            function = _Function(unit, name, lines[at], lines[at + 1 : lines.index("}", at)], place_of)
+        except Exception as error:  # whatever a damaged header, or a function without an end, leads to
+            raise IRSyntaxError(lines[at]) from error
+        function.read()
     return unit.result()
 
 

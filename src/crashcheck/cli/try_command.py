@@ -180,7 +180,7 @@ def _check(command: str | None) -> str:
     if "{pool}" not in command:
         raise CrashcheckError(
             "bad-option",
-            f"--check {shlex.quote(command)} does not say where the files are that it checks.",
+            f"--check {shlex.quote(command)} names no folder to check.",
             "Write {pool} for their folder: --check './check {pool}'",
         )
     return f"command = {json.dumps(f'cd {shlex.quote(str(Path.cwd()))} && {command}')}"
