@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
+import signal
 import sys
 import warnings
+
+from crashcheck.runtime.supervise import PR_SET_PDEATHSIG
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def fork() -> int:
@@ -13,6 +19,11 @@ def fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+def end_with_parent() -> None:
+    """Let the kernel end this process when its parent ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def use_streams(out: int, err: int) -> None:

@@ -22,13 +22,13 @@ from typing import NoReturn
 
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.copied_process import fork, use_streams
+from crashcheck.runtime.copied_process import end_with_parent, fork, use_streams
 from crashcheck.runtime.record import ProcessEnd, Recording, from_os, tail
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 from crashcheck.runtime.validate import check_permitted
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_PTRACER = 1, 38, 0x59616D61
+_PR_SET_NO_NEW_PRIVS, _PR_SET_PTRACER = 38, 0x59616D61
 _SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER = 317, 1  # of x86-64
 _MARK_CALL, _MARK_ENDS, _MARK_BEGINS = 0x63636D6B, 0, 1  # trace_format.h
 _FILTER_ENTRY_BYTES = 8  # struct sock_filter
@@ -147,7 +147,7 @@ def _become(
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         gc.freeze()  # what only the parent needs is never finalised here
         os.setsid()
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent()
         os.chdir(folder)
         use_streams(*outputs)
         if _is_followed(recorder):

@@ -20,11 +20,11 @@ from io import FileIO
 from pathlib import Path
 from types import FrameType
 
-from crashcheck.config.faults import Fault, arguments
+from crashcheck.config.faults import Fault
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import validate
-from crashcheck.runtime.build import JAVASCRIPT, build_runtime
-from crashcheck.runtime.record import WITHOUT_URING, ProcessEnd, Recording, from_os
+from crashcheck.runtime.build import build_runtime
+from crashcheck.runtime.record import WITHOUT_URING, ProcessEnd, Recording, from_os, recorder_options
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
@@ -58,8 +58,7 @@ def record_in_place(command: InPlaceCommand, work: Path) -> Recording:
         left_out = copy_tree(seen, work / "first", lenient=True)
         for name in ("stdout", "stderr", "addresses"):
             (work / name).touch()
-        options = [*arguments(command.faults), *(["--io-uring"] if command.io_uring else [])]
-        options += ["--javascript", str(JAVASCRIPT)]
+        options = recorder_options(command.faults, io_uring=command.io_uring)
         words = [*options, str(trace), f"/proc/{os.getpid()}/fd/{folder}", *command.words]
         end = _run(recorder, words, command.folder)
         left_out |= copy_tree(seen, work / "pool", lenient=True)

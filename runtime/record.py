@@ -141,6 +141,11 @@ class Recording:
         return self.folder / "snapshot"
 
 
+def recorder_options(faults: Sequence[Fault], *, io_uring: bool) -> list[str]:
+    """What the recorder of system calls is asked for, whatever it records."""
+    return [*arguments(faults), *["--io-uring"] * io_uring, "--javascript", str(JAVASCRIPT)]
+
+
 def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None = None) -> Recording:
     """Run a workload's command under the recorder. `folder` is made, and must not hold an earlier recording.
 
@@ -161,10 +166,8 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
             if traces_calls:
-                recorder = [str(library.syscalls), *arguments(workload.faults)]
-                recorder += ["--io-uring"] * (workload.io_uring == "allow")
-                recorder += ["--javascript", str(JAVASCRIPT)]
-                command = [*recorder, str(work / "trace.cct"), str(work / "pool"), *command]
+                options = recorder_options(workload.faults, io_uring=workload.io_uring == "allow")
+                command = [str(library.syscalls), *options, str(work / "trace.cct"), str(work / "pool"), *command]
                 environment["CRASHCHECK_MARKS"] = "calls"
                 environment["CRASHCHECK_STORES"] = str(work / "trace.cct")
             else:

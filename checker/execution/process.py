@@ -107,7 +107,7 @@ class Abandoned(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Order:
+class RunOrder:
     """One run as it was asked for."""
 
     program: str
@@ -189,7 +189,9 @@ class Runner:
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
         streams, files = self._streams(kept), self._output_files(pool)
         limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
-        order = _Order(program, argv, env, acked, limit_s, streams)
+        order = RunOrder(program, argv, env, acked, limit_s, streams)
+        if forks and (ended := self._in_turn(order, abandon_fd)) is not None:
+            return ended
         waiting = self._waiting if forks else None
         offer: Offer | None = None
         started = time.monotonic()
@@ -237,6 +239,10 @@ class Runner:
             refused=run.refused,
         )
 
+    def _in_turn(self, order: RunOrder, abandon_fd: int | None) -> Ended | None:
+        """A run in a process that does one after another, where a subclass has such processes."""
+        return None
+
     def _streams(self, kept: int) -> dict[int, Capture]:
         """What a run writes to its descriptors, by those that we read it from; so much of each is kept."""
         streams = {fd: Capture(kept) for fd in (self._read, *(read for read, _ in self._more.values()))}
@@ -265,17 +271,14 @@ class Runner:
         self,
         run: _Underway,
         waiting: WaitingProcesses | None,
-        order: _Order,
+        order: RunOrder,
         abandon_fd: int | None,
         deadline: float,
     ) -> str:
         """Wait for the end of a run, as `_wait`. Where it waits in crashcheck_ready(), it continues as a copy."""
         offer = run.offer
-        while (
-            reason := self._wait(
-                run.pidfd, abandon_fd, order.streams, deadline, None if offer is None else offer.requests.fileno()
-            )
-        ) == "ready":
+        ready_fd = None if offer is None else offer.requests.fileno()
+        while (reason := self._wait(run.pidfd, abandon_fd, order.streams, deadline, ready_fd)) == "ready":
             assert offer is not None
             assert waiting is not None
             answer = self._answered(offer, waiting, run.pid, order)
@@ -293,7 +296,7 @@ class Runner:
         if own_children() is not None:  # else they could not be distinguished from what a check leaves behind
             self._waiting = WaitingProcesses(root)
 
-    def _forked(self, waiting: WaitingProcesses | None, order: _Order) -> int:
+    def _forked(self, waiting: WaitingProcesses | None, order: RunOrder) -> int:
         """Start a run from a process that waits: its number, 0 if there is none."""
         one = None if waiting is None else waiting.find(order.argv, order.env, order.acked)
         if waiting is None or one is None:
@@ -308,7 +311,7 @@ class Runner:
             order.streams[fd].add(data)
         return pid
 
-    def _answered(self, offer: Offer, waiting: WaitingProcesses, pid: int, order: _Order) -> int | str:
+    def _answered(self, offer: Offer, waiting: WaitingProcesses, pid: int, order: RunOrder) -> int | str:
         """Answer a process in crashcheck_ready(): the number of the run, if it is a copy of that process.
 
         Else why it is not; "" if nobody was there.

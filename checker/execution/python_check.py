@@ -9,10 +9,8 @@ checks that wait in crashcheck_ready() (checker/oracles/copies.py).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pickle
-import signal
 import socket
 import sys
 import time
@@ -22,20 +20,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from crashcheck.checker.execution.capture import Capture, drain
-from crashcheck.checker.execution.check_command import Acked
-from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
+from crashcheck.checker.execution.capture import drain
+from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner, RunOrder
 from crashcheck.checker.execution.waiting import Offer
 from crashcheck.checker.execution.worker import serve
 from crashcheck.checker.execution.worker_start import Channel, Started
-from crashcheck.runtime.copied_process import fork, use_streams
+from crashcheck.runtime.copied_process import end_with_parent, fork, use_streams
 from crashcheck.runtime.supervise import end_all
 
 WORDS = ("{pool}", "{acked}", "{stdout}")  # of the command that is written where a function is called
 _FAILED, _LEFT_SOMETHING = 1, 2  # bits of what the process that stays answers
 _EXIT_FAILED = 1 << 8  # a wait status
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CheckCall(NamedTuple):
@@ -98,26 +93,6 @@ class PythonRunner(Runner):
         self._staying: _Staying | None = None
         self._runs = 0
 
-    def run(
-        self,
-        program: str,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        abandon_fd: int | None = None,
-        kept_bytes: int | None = None,
-        timeout_s: float | None = None,
-        pool: str = "",
-        *,
-        limits_itself: bool = False,
-        forks: bool = False,
-        acked: Acked | None = None,
-    ) -> Ended:
-        if forks and self._judge is not None:
-            limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
-            streams = self._streams(self.limits.kept_bytes if kept_bytes is None else kept_bytes)
-            return self._run_in_turn(_called(argv), streams, limit_s, abandon_fd)
-        return super().run(program, argv, env, abandon_fd, kept_bytes, timeout_s, pool, limits_itself=limits_itself)
-
     def wait_below(self, root: Path) -> None:
         """Nothing: there is no command that could wait in crashcheck_ready()."""
 
@@ -146,14 +121,15 @@ class PythonRunner(Runner):
         with contextlib.suppress(OSError):  # both do it, whoever is first
             os.setpgid(pid, 0)
         if pid == 0:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            end_with_parent()
             use_streams(self._write, self._write_errors if self.limits.apart else self._write)
         return pid
 
-    def _run_in_turn(
-        self, called: CheckCall, streams: dict[int, Capture], limit_s: float, abandon_fd: int | None
-    ) -> Ended:
+    def _in_turn(self, order: RunOrder, abandon_fd: int | None) -> Ended | None:
         """A run in the process that stays, under a path that no other run has had: the check may remember paths."""
+        if self._judge is None:
+            return None
+        called, streams = _called(order.argv), order.streams
         pool = Path(called.pool)
         self._runs += 1
         link = pool.parent.with_name(f"{self._runs:012d}")
@@ -162,7 +138,7 @@ class PythonRunner(Runner):
         try:
             process = self._stay()
             process.ask(called._replace(pool=f"{link}/{pool.name}"))
-            reason = self._wait(process.pidfd, abandon_fd, streams, started + limit_s, process.requests.fileno())
+            reason = self._wait(process.pidfd, abandon_fd, streams, started + order.limit_s, process.requests.fileno())
         finally:
             link.unlink()
         answer = process.answer() if reason == "ready" else None

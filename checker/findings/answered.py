@@ -11,16 +11,15 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.cause import Cause
-from crashcheck.checker.results import FindingKind, Location
+from crashcheck.checker.results import FindingKind
 from crashcheck.checker.subject import UPDATES, Subject
-from crashcheck.source import spoken
 
 _MOST_LOST = 64  # updates: a state that was minimised has few
 
 
 def answered_from(subject: Subject, cause: Cause) -> str:
     """Which thread read a lost update of another one, and then answered; "" if the trace does not show that."""
-    answer = _answer(subject, cause)
+    answer = subject.space.points.last_acknowledging(cause.state.point)
     if cause.kind is not FindingKind.UNPERSISTED or cause.prefix or answer is None or not len(subject.trace.loads):
         return ""
     threads = subject.trace.events["thread"]
@@ -38,7 +37,8 @@ def answered_from(subject: Subject, cause: Cause) -> str:
 
 
 def _words(subject: Subject, piece: int, load: int, answer: int, perhaps: str) -> str:
-    answered, read = _place(subject.provenance.of(answer)), _place(subject.provenance.of_load(load))
+    answered = describe.at_line(subject.provenance.of(answer))
+    read = describe.at_line(subject.provenance.of_load(load))
     again = ", perhaps again after it was stored: repeated reads are not recorded" if perhaps else ""
     return (
         f"{perhaps}answered from data that a crash can lose: the thread that answered{answered} had read "
@@ -53,13 +53,6 @@ def _lost(subject: Subject, cause: Cause) -> list[int]:
         subject.graph.whole(piece)[0] for piece in (*((cause.lost,) if cause.lost is not None else ()), *lost)
     )
     return [piece for piece in pieces if int(subject.graph.kind[piece]) == DATA][:_MOST_LOST]
-
-
-def _answer(subject: Subject, cause: Cause) -> int | None:
-    """The event since which the state fails: the last acknowledgement before its crash point."""
-    acknowledging = subject.space.points.acknowledging
-    before = acknowledging[acknowledging < subject.space.points[cause.state.point].event]
-    return int(before[-1]) if len(before) else None
 
 
 def _read(subject: Subject, piece: int, stored: int, answer: int) -> tuple[int | None, bool]:
@@ -93,7 +86,3 @@ def _replaced(subject: Subject, file: int, low: int, high: int, stored: int, ans
     updates = np.isin(rows["kind"], np.array(UPDATES, dtype=np.uint8)) & (rows["file"] == file)
     again = np.flatnonzero(updates & (rows["offset"] < high) & (ends > low))
     return stored + 1 + int(again[0]) if len(again) else answer
-
-
-def _place(here: Location | None) -> str:
-    return f" at {spoken(here.file)}:{here.line}" if here is not None and here.line else ""

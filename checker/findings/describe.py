@@ -36,7 +36,7 @@ def location_of(subject: Subject, piece: int) -> Location:
 
 def named(subject: Subject, piece: int) -> str:
     """ "`entry.valid` at hash.c:42", or by file offset where no source place is known."""
-    return " at ".join(filter(None, (name_of(subject, piece), _line_of(subject, piece))))
+    return " at ".join(filter(None, (name_of(subject, piece), _line_of_update(subject, piece))))
 
 
 def name_of(subject: Subject, piece: int) -> str:
@@ -62,10 +62,19 @@ def name_of(subject: Subject, piece: int) -> str:
     return f"`{here.expression}` ({what})" if here is not None and here.expression else what
 
 
-def _line_of(subject: Subject, piece: int) -> str:
-    """ "hash.c:42"; "" where no source place is known."""
-    here = subject.provenance.of(subject.event_of(piece))
+def line_of(here: Location | None) -> str:
+    """ "hash.c:42"; "" where no line is known."""
     return f"{spoken(here.file)}:{here.line}" if here is not None and here.line else ""
+
+
+def at_line(here: Location | None) -> str:
+    """ " at hash.c:42"; "" where no line is known."""
+    line = line_of(here)
+    return f" at {line}" if line else ""
+
+
+def _line_of_update(subject: Subject, piece: int) -> str:
+    return line_of(subject.provenance.of(subject.event_of(piece)))
 
 
 def _place(subject: Subject, piece: int) -> str:
@@ -74,7 +83,7 @@ def _place(subject: Subject, piece: int) -> str:
     Of an update in a library, with the call in the project's own source: " (obj.c:42, called from app.c:7)".
     """
     here = subject.provenance.of(subject.event_of(piece))
-    shown = [_line_of(subject, piece)]
+    shown = [_line_of_update(subject, piece)]
     if here is not None and here.file.startswith("/") and here.called_from is not None:
         shown.append(f"called from {spoken(here.called_from.file)}:{here.called_from.line}")
     shown = list(filter(None, shown))
@@ -193,9 +202,7 @@ def just_before(subject: Subject, event: int) -> str:
     """ "before the fence at hash.c:44"."""
     if event >= len(subject.trace.events):
         return "at the end of the run"
-    here = subject.provenance.of(event)
-    place = f" at {spoken(here.file)}:{here.line}" if here is not None and here.line else ""
-    return f"before {event_words(subject, event)}{place}"
+    return f"before {event_words(subject, event)}{at_line(subject.provenance.of(event))}"
 
 
 def count(number: int, noun: str) -> str:

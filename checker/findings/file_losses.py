@@ -344,12 +344,9 @@ def _after_output(subject: Subject, cause: Cause, lost: FileChange | None) -> st
 
 def _reported(subject: Subject, cause: Cause, lost: FileChange | None) -> str:
     """ "`saved` was printed": the last that the outside world saw before the crash."""
-    points = subject.space.points
-    event = int(points.event[cause.state.point])
-    seen = points.acknowledging[points.acknowledging < event]
-    if not len(seen):
+    last = subject.space.points.last_acknowledging(cause.state.point)
+    if last is None:
         return "its end was reported"
-    last = int(seen[-1])
     row = subject.trace.events[last]
     if int(row["kind"]) == Kind.MARK_END:
         return f"operation {int(row['aux'])} had ended"

@@ -122,14 +122,14 @@ class TraceProvenance:
 
     def _find(self, site_id: int, stack_id: int) -> Location | None:
         sites = (site_id, *self._trace.stack(stack_id))
-        scripted = self._scripted(sites)
-        if scripted is not None:
-            return scripted
+        recorded = self._scripted(sites) or self._native(sites)
+        if recorded is not None:
+            return recorded
         own: Site | None = self._trace.site(site_id, self._facts)
         callers = [self._trace.site(call, self._facts) for call in sites[1:]]
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
         if not chain:
-            return self._native(sites)
+            return None
         at = next((index for index, place in enumerate(chain) if self._project.has(place.file)), 0)
         place = chain[at]
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
@@ -142,11 +142,11 @@ class TraceProvenance:
         return Location(file, place.line, place.column, place.function, variable, stack, text, expression)
 
     def _scripted(self, sites: tuple[int, ...]) -> Location | None:
-        """The innermost function of the program's own in a stack of Python; None for stacks of other programs."""
+        """The innermost function of the program's own in a stack of a script; None for stacks of other programs."""
         known = (self._trace.call_sites.get(site) for site in sites)
         chain = [site for site in known if site is not None and site.name and not site.module.startswith(_CALLERS)]
         if not chain:
-            return self._native(sites)
+            return None
         return self._innermost([NativePlace(site.name, site.module, site.line, site.column) for site in chain])
 
     def _native(self, sites: tuple[int, ...]) -> Location | None:

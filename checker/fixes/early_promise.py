@@ -9,7 +9,6 @@ from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.results import FindingKind, Fix
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import Kind as Event
-from crashcheck.source import spoken
 
 _PROMISES = np.array([Event.MARK_END, Event.OUTPUT], dtype=np.uint8)
 
@@ -32,8 +31,7 @@ def advice(subject: Subject, cause: Cause) -> Fix | None:
     if int(events["thread"][persist]) != thread or np.any(more) or np.any(promised & own[: until - stored]):
         return None
     what = describe.event_words(subject, persist)
-    at = subject.provenance.of(persist)
-    where = f" at {spoken(at.file)}:{at.line}" if at is not None and at.line else ""
+    where = describe.at_line(subject.provenance.of(persist))
     return Fix(
         "atomic",
         f"no flush or sync is missing: acknowledge only after {what}{where}, which makes "

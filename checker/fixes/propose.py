@@ -36,7 +36,6 @@ from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Plan, Strategy
 from crashcheck.checker.subject import Subject
-from crashcheck.source import spoken
 
 _MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
@@ -370,9 +369,7 @@ class FixProposer:
             return ""
         other = subject.update_from(missing.logged)
         named = describe.named(subject, other) if other is not None else "another update"
-        copied = missing.copied
-        where = f" at {spoken(copied.file)}:{copied.line}" if copied is not None and copied.line else ""
-        return unlogged_words(describe.named(subject, piece), named, where)
+        return unlogged_words(describe.named(subject, piece), named, describe.at_line(missing.copied))
 
     def _swapped(self, bug: Bug, kept: str, lost: str) -> Fix | None:
         """Of two updates in one cache line: what if the program stored them in the other order? None if that fails too.

@@ -17,9 +17,8 @@ class Branch(NamedTuple):
     prefix: tuple[Action, ...] = ()
     asleep: tuple[tuple[Action, Footprint], ...] = ()
     seed: str = ""  # empty: the first that may come
-    followed: tuple[
-        Action, ...
-    ] = ()  # instead of all that: the choices of a run of another version, as SteeredPath has
+    # Instead of all that: the choices of a run of another version, as SteeredPath has.
+    followed: tuple[Action, ...] = ()
 
 
 _SPANS = (0, 3, 6, 12)  # doublings between the most and the least frequent source of a run; a run draws one
@@ -38,8 +37,7 @@ class UnevenChoice:
     a million runs. So each source has a weight for a while, down to 1 in 4,096 of the highest, and where a timer is
     chosen, the time of its node passes until it sends something or writes a file, or for so many timers. That matters
     where a message to it is under way, so it is chosen there more often. Some runs have equal weights, and some no such
-    stretches. (Burckhardt et al. 2010 order threads by random priorities
-    that change a few times, for the same reason.)
+    stretches. (Burckhardt et al. 2010 order threads by random priorities that change a few times, for the same reason.)
     """
 
     def __init__(self, seed: str) -> None:

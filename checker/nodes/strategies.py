@@ -81,7 +81,7 @@ class DepthFirst:
 
 
 class RandomRuns:
-    """So many runs, in each of which every choice is uniform among what may come.
+    """So many runs, whose choices are random and uneven (paths.UnevenChoice).
 
     Lapses are known only after a run: every second one begins as an earlier one did, up to one of those that it showed.
     """

@@ -65,6 +65,11 @@ class CrashPoints(Sequence[CrashPoint]):
         self.outputs: Ints = seen * int(graph.family.names)
         self._known: dict[int, CrashPoint] = {}  # those asked for lately
 
+    def last_acknowledging(self, point: int) -> int | None:
+        """The last event before a crash point by which the world learned something; None if there is none."""
+        before = int(np.searchsorted(self.acknowledging, self.event[point], side="left"))
+        return int(self.acknowledging[before - 1]) if before else None
+
     def __len__(self) -> int:
         return len(self.event)
 

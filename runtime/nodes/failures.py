@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 from crashcheck.runtime.nodes.machines import Machine
-from crashcheck.runtime.nodes.network import Network, Packet, packet_action
+from crashcheck.runtime.nodes.network import Network, packet_action
 
 
 def failures(nodes: Sequence[Machine], network: Network, cuts: Set[tuple[int, int]]) -> Iterator[Action]:
@@ -18,7 +18,7 @@ def failures(nodes: Sequence[Machine], network: Network, cuts: Set[tuple[int, in
     for packet in network.datagrams:
         yield packet_action(ActionKind.LOSE, packet)
     for packet in network.datagrams:
-        if network.receiver(packet) and _link(packet) not in cuts:
+        if network.receiver(packet) and link(packet.message.sender, packet.message.receiver) not in cuts:
             yield packet_action(ActionKind.DUPLICATE, packet)
     for index, node in enumerate(nodes):
         for kind, name in ((ActionKind.CRASH_PROCESS, "process"), (ActionKind.CRASH_MACHINE, "machine")):
@@ -36,6 +36,6 @@ def failures(nodes: Sequence[Machine], network: Network, cuts: Set[tuple[int, in
             yield Action(ActionKind.RESET, one, other, 0, end.channel)
 
 
-def _link(packet: Packet) -> tuple[int, int]:
-    ends = packet.message.sender, packet.message.receiver
-    return min(ends), max(ends)
+def link(one: int, other: int) -> tuple[int, int]:
+    """The link between two nodes, the smaller number first."""
+    return min(one, other), max(one, other)

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from crashcheck.runtime.nodes.actions import Action, ActionKind, Compared
 from crashcheck.runtime.nodes.machines import Machine
-from crashcheck.runtime.nodes.timers import Timer
+from crashcheck.runtime.nodes.timers import NEVER_NS, Timer
 
-_NEVER = (1 << 64) - 1  # the end of time
 _LOOKED_AGAIN = 2  # lapses for one comparison before one step: the second corrects the first by less than a unit
 
 
@@ -37,13 +36,14 @@ class NodeClocks:
 
     def may_fire(self) -> Iterator[tuple[int, Timer]]:
         """Of each node the timers that are due first; of these, all that the clocks' error permits."""
+        latest_ns = NEVER_NS if self._error_ns is None else self._earliest_ns() + self._error_ns
         for index, node in enumerate(self._nodes):
             for timer in node.timers.first():
-                if self._error_ns is None or timer.due_ns <= self._earliest_ns() + self._error_ns:
+                if timer.due_ns <= latest_ns:
                     yield index, timer
 
     def _earliest_ns(self) -> int:
-        return min((node.timers.due_ns() for node in self._nodes), default=_NEVER)
+        return min((node.timers.due_ns() for node in self._nodes), default=NEVER_NS)
 
     def move(self, node: int, now_ns: int) -> None:
         """Let a node's clock pass; with an error, none may be further behind."""
@@ -79,7 +79,7 @@ class NodeClocks:
             if times and (times == _LOOKED_AGAIN or clock.lapsed[-1] != comparison.name):
                 continue
             for due_ns in dues:
-                if clock.now_ns < due_ns <= clock.latest_ns and due_ns < _NEVER:
+                if clock.now_ns < due_ns <= clock.latest_ns and due_ns < NEVER_NS:
                     lapse = Action(ActionKind.LAPSE, node, -1, clock.step, comparison.name, due_ns)
                     found.setdefault((node, due_ns), lapse)
         return tuple(sorted(found.values(), key=lambda lapse: (lapse.node, lapse.due_ns)))

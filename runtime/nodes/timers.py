@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+NEVER_NS = (1 << 64) - 1  # the end of time
+
 
 class Timer(NamedTuple):
     """An armed timer. `owner` and `lasts_ns` name what arms it again and again: a thread's wait, or a file."""
@@ -41,7 +43,7 @@ class NodeTimers:
     def due_ns(self, *, ticks: bool = True) -> int:
         """When the first is due, at the end of time if there is none. `ticks`: whether those count that only tick."""
         dues = (timer.due_ns for timer in self._armed.values() if ticks or not self.ticks(timer))
-        return min(dues, default=(1 << 64) - 1)
+        return min(dues, default=NEVER_NS)
 
     def ticks(self, timer: Timer) -> bool:
         return (timer.owner, timer.lasts_ns) in self._ticking

@@ -19,7 +19,7 @@ from crashcheck.runtime.nodes.actions import (
     NodeError,
     World,
 )
-from crashcheck.runtime.nodes.failures import failures
+from crashcheck.runtime.nodes.failures import failures, link
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand
 from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, packet_action
 from crashcheck.runtime.nodes.node_clocks import NodeClocks
@@ -168,7 +168,7 @@ class NodeWorld(World):
         yield from failures(self._nodes, self._network, self._cuts)
 
     def _is_cut(self, one: int, other: int) -> bool:
-        return (min(one, other), max(one, other)) in self._cuts
+        return link(one, other) in self._cuts
 
     def _deliverable(self) -> Iterator[Packet]:
         for packet in self._network.deliverable():

@@ -228,7 +228,8 @@ class RemoteNodeRuns(RemoteMachines):
                     return None
                 if ticket not in self._made:
                     self._cluster.wait(left)
-            return self._made.pop(ticket) or self._made_here(self._branches.pop(ticket))
+            branch = self._branches.pop(ticket)
+            return self._made.pop(ticket) or self._made_here(branch)
 
         return awaited
 
