@@ -24,6 +24,7 @@ LEARN = "learn"
 WITHOUT_ATOMICS = "+without-atomics"
 OBJECTS = "+objects"
 MARKED = "marked:"
+TRAINING = frozenset(f"{LEARN}{atomics}{objects}" for atomics in ("", WITHOUT_ATOMICS) for objects in ("", OBJECTS))
 _HINT = "Remove it, and learn again with `crashcheck learn`."
 
 
@@ -68,9 +69,9 @@ class LearnedSets:
     @classmethod
     def untrained(cls, threads: str) -> Self:
         """Before the first run of training; `threads`: the value of CRASHCHECK_THREADS for that."""
-        return cls(
-            marked=threads.startswith(MARKED), atomics=WITHOUT_ATOMICS not in threads, objects=OBJECTS in threads
-        )
+        if threads not in TRAINING:  # a path may hold any words
+            return cls(marked=threads.startswith(MARKED))
+        return cls(atomics=WITHOUT_ATOMICS not in threads, objects=OBJECTS in threads)
 
     @property
     def training(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from statistics import median_high
 from xml.sax.saxutils import escape
@@ -115,14 +115,10 @@ def coverage_over_states(panels: Mapping[str, tuple[Sequence[int], float, Mappin
         for name, values in lines.items():
             points = [(x(at), y(value)) for at, value in zip(steps, values, strict=True)]
             body.append(_line(points, _COLOURS[names.index(name)]))
-    legend = _LEFT
-    for name, colour in [*zip(names, _COLOURS, strict=False), ("workload without a crash (dashed)", "#767676")]:
-        body.append(f'<text x="{legend}" y="{_HEIGHT - 6}" style="fill:{colour}">{escape(name)}</text>')
-        legend += 8 * len(name) + 16
+    entries = [*zip(names, _COLOURS, strict=False), ("workload without a crash (dashed)", "#767676")]
+    body += _legend(entries, _HEIGHT - 6, 16)
     body.append(f'<text x="{_WIDTH - 6}" y="{_HEIGHT - 6}" text-anchor="end">executed crash states</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
-    title = "<title>Lines reached over executed crash states</title>"
-    return "\n".join([head, title, f"<style>{_STYLE}</style>", *body, "</svg>", ""])
+    return _document("Lines reached over executed crash states", body, _HEIGHT)
 
 
 def counts_over_runs(panels: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
@@ -153,13 +149,17 @@ def counts_over_runs(panels: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
             points = [(x(0), y(0)), *((x(at), y(count)) for at, count in enumerate(counts, 1))]
             body.append(_line(_corners(points), _COLOURS[names.index(name)]))
             body.append(_dot(points[-1], _COLOURS[names.index(name)]))
-    height, legend = 28 + rows * (high + 64), _LEFT
-    for name, colour in zip(names, _COLOURS, strict=False):
-        body.append(f'<text x="{legend}" y="{height}" style="fill:{colour}">{escape(name)}</text>')
-        legend += 8 * len(name) + 24
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height + 12}" role="img">'
-    title = "<title>Partial orders and protocol states over runs</title>"
-    return "\n".join([head, title, f"<style>{_STYLE}</style>", *body, "</svg>", ""])
+    height = 28 + rows * (high + 64)
+    body += _legend(zip(names, _COLOURS, strict=False), height, 24)
+    return _document("Partial orders and protocol states over runs", body, height + 12)
+
+
+def _legend(entries: Iterable[tuple[str, str]], y: int, gap: int) -> Iterator[str]:
+    """Names in their colours, in a row."""
+    left = _LEFT
+    for name, colour in entries:
+        yield f'<text x="{left}" y="{y}" style="fill:{colour}">{escape(name)}</text>'
+        left += 8 * len(name) + gap
 
 
 def _corners(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -189,8 +189,12 @@ def _picture(title: str, body: Sequence[str], below: str, left: str) -> str:
         f'<text x="{(_LEFT + right) / 2:g}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(below)}</text>'
         f'<text x="{_LEFT + 6}" y="{_TOP + 10}">{escape(left)}</text>'
     )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
-    return "\n".join([head, f"<title>{escape(title)}</title>", f"<style>{_STYLE}</style>", axes, *body, "</svg>", ""])
+    return _document(title, [axes, *body], _HEIGHT)
+
+
+def _document(title: str, body: Sequence[str], height: int) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">'
+    return "\n".join([head, f"<title>{escape(title)}</title>", f"<style>{_STYLE}</style>", *body, "</svg>", ""])
 
 
 def _line(points: Sequence[tuple[float, float]], colour: str) -> str:

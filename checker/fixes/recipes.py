@@ -191,26 +191,11 @@ _BY_PROGRAM = (
     (re.compile(r"^php[\d.]*$"), PHP),
     (re.compile(r"^(ba|da|z|k|mk|fi)?sh$"), SHELL),
 )
-_BY_SHELL = (  # programs that shell scripts are made of: what they do is the script's doing
-    *(
-        "cat",
-        "cp",
-        "mv",
-        "tee",
-        "touch",
-        "sed",
-        "awk",
-        "gawk",
-        "mawk",
-        "sort",
-        "head",
-        "tail",
-        "tr",
-        "cut",
-        "grep",
-        "jq",
-    ),
-    *("curl", "wget", "tar", "gzip", "bzip2", "xz", "zstd", "zip", "unzip", "dd", "truncate", "install", "ln", "rm"),
+# Programs that shell scripts are made of: what they do is the script's doing.
+_BY_SHELL = (
+    *("cat", "cp", "mv", "tee", "touch", "sed", "awk", "gawk", "mawk", "sort", "head", "tail", "tr", "cut", "grep"),
+    *("jq", "curl", "wget", "tar", "gzip", "bzip2", "xz", "zstd", "zip", "unzip", "dd", "truncate", "install", "ln"),
+    "rm",
 )
 
 

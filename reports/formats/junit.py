@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
+from crashcheck.checker.results import StopReason
 from crashcheck.reports.github.annotations import fix_text
 from crashcheck.reports.view.run_view import FindingView, RunView
 from crashcheck.reports.view.text import line, shorten
@@ -17,7 +18,7 @@ from crashcheck.reports.view.text import line, shorten
 _NO_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 CASES_MAX = 2000
 SUITE = "crashcheck"
-BROKEN_OFF = ("interrupted", "disk-full", "worker-lost")
+BROKEN_OFF = tuple(reason.value for reason in StopReason if reason.broken_off)
 
 
 def render(view: RunView) -> str:

@@ -204,7 +204,7 @@ static void note_unresolved(const struct cc_guard_site *site, const struct recor
 }
 
 /* How long a thread may be stalled for an observation: half as long after each that was not resolved, and all again after
- * one that was not. So what training did not show costs little however often it happens. At least one look is taken. */
+ * one that was. So what training did not show costs little however often it happens. At least one look is taken. */
 static uint64_t patience_ns(const struct cc_guard_row *row)
 {
     return row ? option.most_ns >> __atomic_load_n(cc_unresolved_in_a_row(row), __ATOMIC_RELAXED) : option.most_ns;
@@ -212,10 +212,10 @@ static uint64_t patience_ns(const struct cc_guard_row *row)
 
 static void learn_patience(const struct cc_guard_row *row, bool resolved)
 {
-    uint8_t *unresolved_in_a_row = row ? cc_unresolved_in_a_row(row) : NULL;
-    if (unresolved_in_a_row && resolved)
+    uint8_t *unresolved_in_a_row = cc_unresolved_in_a_row(row);
+    if (resolved)
         __atomic_store_n(unresolved_in_a_row, 0, __ATOMIC_RELAXED);
-    else if (unresolved_in_a_row && __atomic_load_n(unresolved_in_a_row, __ATOMIC_RELAXED) < MOST_HALVINGS)
+    else if (__atomic_load_n(unresolved_in_a_row, __ATOMIC_RELAXED) < MOST_HALVINGS)
         __atomic_fetch_add(unresolved_in_a_row, 1, __ATOMIC_RELAXED);
 }
 
@@ -236,7 +236,7 @@ static struct record *stall(const struct cc_guard_site *site, struct word *word,
         records = cc_records(word, offset, size, count);
         violation = records ? violating(site, records, *count) : NULL;
     }
-    if (!option.observes && option.most_ns)
+    if (row && !option.observes && option.most_ns)
         learn_patience(row, !violation);
     if (violation) {
         note_unresolved(site, records, *count, found, waited);

@@ -46,22 +46,24 @@ static void only(long call, uint8_t checks)
     add(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, checks);
 }
 
-static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
+/* `test` of an argument and a value: BPF_JSET, BPF_JEQ. */
+static void stop_where(long call, unsigned argument, uint16_t test, uint32_t value)
 {
     only(call, 4);
     load_argument(argument);
-    add(BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1);
+    add(BPF_JMP | test | BPF_K, value, 0, 1);
     end(SECCOMP_RET_TRACE);
     end(SECCOMP_RET_ALLOW);
 }
 
+static void stop_where_any_bit(long call, unsigned argument, uint32_t bits)
+{
+    stop_where(call, argument, BPF_JSET, bits);
+}
+
 static void stop_where_equal(long call, unsigned argument, uint32_t value)
 {
-    only(call, 4);
-    load_argument(argument);
-    add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
-    end(SECCOMP_RET_TRACE);
-    end(SECCOMP_RET_ALLOW);
+    stop_where(call, argument, BPF_JEQ, value);
 }
 
 static void build_controls(void)

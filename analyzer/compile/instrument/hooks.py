@@ -28,6 +28,7 @@ from crashcheck.analyzer.compile.instrument.helper_module import (
     UnitType,
     opaque,
 )
+from crashcheck.analyzer.compile.timers.linked import TIMER_BYTES, TIMER_DIRECTIONS, TIMERS_SECTION
 
 HOOKS_VERSION = 4
 
@@ -45,8 +46,6 @@ FRAME = "cc.frame"
 UNIT = '@"cc.unit"'
 FACTS = '@"cc.facts"'
 TIMERS = '@"cc.timers"'
-TIMERS_SECTION = "crashcheck_timers"
-TIMER_BYTES, TIMER_DIRECTIONS = 32, 16  # size of struct cc_timer, and where its directions are
 
 # Parameters of helpers, by name.
 _PLACE: Types = {"site": I32, "depth": I32}

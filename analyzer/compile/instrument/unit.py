@@ -23,7 +23,7 @@ from crashcheck.analyzer.compile.instrument.rewriter import Rewriter
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, metadata_without_debug
 from crashcheck.analyzer.compile.ir.layouts import layouts_of
 from crashcheck.analyzer.compile.ir.text import NAME, IRSyntaxError, for_clang_19, matching, read_module, type_end
-from crashcheck.analyzer.compile.learned_sets import LEARN, MARKED, LearnedSets
+from crashcheck.analyzer.compile.learned_sets import MARKED, TRAINING, LearnedSets
 from crashcheck.analyzer.compile.timers import reader as timers
 from crashcheck.analyzer.compile.timers.flows import pack
 from crashcheck.errors import CrashcheckError
@@ -229,7 +229,7 @@ def _place(debug: DebugInfo, line: str, function: str) -> str:
 def _bracketed(text: str, options: UnitOptions) -> tuple[str, UnitFacts]:
     """The unit of a program that learns or is guarded."""
     marked = options.threads.startswith(MARKED)
-    path = "" if options.threads.startswith(LEARN) else options.threads.removeprefix(MARKED)
+    path = "" if options.threads in TRAINING else options.threads.removeprefix(MARKED)
     none_yet = not path or (marked and not os.path.exists(path))
     learned = LearnedSets.untrained(options.threads) if none_yet else LearnedSets.load(Path(path))
     module = read_module(text)

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from crashcheck.analyzer.compile.ir.text import split_commas
 from crashcheck.analyzer.compile.timers.flows import (
+    HELD,
     Comparison,
     Edge,
     Term,
@@ -42,9 +43,7 @@ class CollectedFlows:
     edges: dict[Edge, None] = field(default_factory=dict)
     found: list[tuple[str, int, str, Comparison]] = field(default_factory=list)  # function, line, type, what
     copies: list[tuple[str, str]] = field(default_factory=list)  # roots whose parts are the same
-    targets: dict[tuple[str, str], None] = field(
-        default_factory=dict
-    )  # where a pointer to a function is kept, and that
+    targets: dict[tuple[str, str], None] = field(default_factory=dict)  # where a function's address is kept, and whose
 
     def members(self, type_: str) -> list[str]:
         """Types of the members of a struct that has a name; none of others."""
@@ -73,11 +72,10 @@ class CollectedFlows:
                 self.flow(left + part, (Term(right + part, one),))
         edges = tuple(self.edges)
         known = follow(edges)
-        every = UnitFlows(edges)
         nodes = {edge.target for edge in edges} | {edge.term.node for edge in edges}
         nodes |= {term.node for *_, what in self.found for term in (*what.left, *what.right)}
-        fresh = open_nodes(every, [node for node in nodes if self._from_outside(node)])
-        held = fresh | open_nodes(every, [node for node in nodes if node.startswith(("F:", "G:"))])
+        fresh = open_nodes(edges, [node for node in nodes if self._from_outside(node)])
+        held = fresh | open_nodes(edges, [node for node in nodes if node.startswith(HELD)])
         kept: list[Comparison] = []
         lines: dict[str, dict[int, int]] = {}
         for function, line, type_, what in self.found:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 _MOST_MEANINGS = 8  # of a node: more are no time, but a sum that a loop scales again and again
-_HELD = ("F:", "G:")  # memory that keeps an earlier time
+HELD = ("F:", "G:")  # memory that keeps an earlier time
 DIFFTIME = "difftime"
 
 # Functions that read a clock: what they return, and what they write behind which argument; in ns for each unit.
@@ -104,7 +104,7 @@ def follow(edges: Iterable[Edge]) -> Meanings:
         node = waiting.pop()
         for edge in following[node]:
             known = meanings[edge.target]
-            found = _scaled(meanings[node], edge.term.scale, edge.target.startswith(_HELD)) - known
+            found = _scaled(meanings[node], edge.term.scale, edge.target.startswith(HELD)) - known
             if found and len(known) < _MOST_MEANINGS:
                 known |= found
                 waiting.append(edge.target)
@@ -134,10 +134,10 @@ def timer_of(comparison: Comparison, meanings: Meanings) -> ImplicitTimer | None
     )
 
 
-def open_nodes(flows: UnitFlows, roots: Iterable[str]) -> set[str]:
+def open_nodes(edges: Iterable[Edge], roots: Iterable[str]) -> set[str]:
     """The nodes that some of these, of which the unit does not know all, reach."""
     following: dict[str, list[str]] = defaultdict(list)
-    for edge in flows.edges:
+    for edge in edges:
         following[edge.term.node].append(edge.target)
     reached = set(roots)
     waiting = list(reached)

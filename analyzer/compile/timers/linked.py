@@ -16,11 +16,11 @@ from crashcheck.analyzer.compile.facts import SECTION, decode
 from crashcheck.analyzer.compile.timers.flows import ImplicitTimer, timers_of, unpack
 
 TIMERS_SECTION = "crashcheck_timers"
-_ENTRY = struct.Struct(
-    "<QdIIQ"
-)  # struct cc_timer of hooks.h; of the first of a unit: how many follow, and the unit's key
+# struct cc_timer of hooks.h; of the first of a unit: how many follow, and the unit's key.
+_ENTRY = struct.Struct("<QdIIQ")
 _SWITCH = struct.Struct("<dI")  # its unit and its directions
 _SWITCH_AT = 8
+TIMER_BYTES, TIMER_DIRECTIONS = _ENTRY.size, _SWITCH_AT + 8  # and where its directions are
 _GROWS, _SHRINKS = 1, 2
 
 

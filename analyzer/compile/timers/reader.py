@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -30,6 +30,7 @@ from crashcheck.analyzer.compile.timers.flows import (
     CLOCK_RESULTS,
     CLOCK_WRITES,
     DIFFTIME,
+    HELD,
     Comparison,
     Term,
 )
@@ -46,6 +47,7 @@ _PAIR = "{ i64, i64 }"
 _TIME_STRUCT = re.compile(r"%struct\.(?:timespec|timeval|timeb)(?:\.\d+)?$")
 _CHRONO = re.compile(r'%"(?:struct|class)\.std::(?:__1::)?chrono::(?:duration|time_point)')  # they have one member
 _FLAGS = re.compile(r"^(?:nsw|nuw|nnan|ninf|nsz|arcp|contract|afn|reassoc|fast|exact|disjoint|nneg|samesign|inbounds) ")
+_MOST_TERMS = 16  # of a sum: more are no time
 _CPU_CLOCKS = frozenset({"2", "3"})  # of clock_gettime: they do not pass
 
 # enum cc_comparison of hooks.h
@@ -190,7 +192,7 @@ class _Function:
         if text[:end] == "ptr":
             if self.slots.get(pointer):
                 self.places[result] = str(self.slots[pointer])
-            elif self._place(pointer).startswith(("F:", "G:")):
+            elif self._place(pointer).startswith(HELD):
                 self.kept[result] = self._place(pointer)
             return
         place = self._place(pointer)
@@ -210,7 +212,7 @@ class _Function:
         if text[:end] == "ptr":
             place = self._place(value)
             to = self._place(pointer)
-            if value.startswith("@") and to.startswith(("F:", "G:")):
+            if value.startswith("@") and to.startswith(HELD):
                 self.unit.targets[to, self.unit.name(value[1:].strip('"'))] = None
             if pointer in self.slots:  # a second one makes it unknown, unless both are the same
                 self.slots[pointer] = place if self.slots[pointer] in ("", place) else None
@@ -233,9 +235,8 @@ class _Function:
     def _sum(self, word: str, text: str, result: str) -> None:
         left, right = self._sides(text)
         sign = -1 if word in ("sub", "fsub") else 1
-        self.values[result] = (*self._terms(left), *(Term(one.node, one.scale * sign) for one in self._terms(right)))[
-            :16
-        ]
+        terms = (*self._terms(left), *(Term(one.node, one.scale * sign) for one in self._terms(right)))
+        self.values[result] = terms[:_MOST_TERMS]
 
     def _scale(self, word: str, text: str, result: str) -> None:
         left, right = self._sides(text)
@@ -253,7 +254,11 @@ class _Function:
             names = [found.strip() for found in _INCOMING.findall(text)]
         else:
             names = [part.rsplit(" ", 1)[-1] for part in split_commas(_FLAGS.sub("", text))[1:]]
-        self.values[result] = tuple(dict.fromkeys(term for name in names for term in self._terms(name)))[:16]
+        self.values[result] = self._one_of(names)
+
+    def _one_of(self, values: Iterable[str]) -> Terms:
+        """What a value may be that is one of these."""
+        return tuple(dict.fromkeys(term for value in values for term in self._terms(value)))[:_MOST_TERMS]
 
     def _sides(self, text: str) -> tuple[str, str]:
         left, right = split_commas(_plain(text))[:2]
@@ -325,7 +330,7 @@ class _Function:
             if to and source:
                 self.unit.copies.append((to, source))
         elif re.match(r"llvm\.(?:[su](?:min|max)|minnum|maxnum|abs|fabs|floor|ceil|round|trunc)\.", callee):
-            self.values[result] = tuple(dict.fromkeys(term for name in arguments for term in self._terms(name)))[:16]
+            self.values[result] = self._one_of(arguments)
 
     def _return(self, word: str, text: str, result: str) -> None:
         value = text.rsplit(" ", 1)[-1]

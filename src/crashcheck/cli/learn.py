@@ -132,9 +132,10 @@ def learn(
     learned = _learned_so_far(path, marked)
     if not learned.runs:
         learned = replace(learned, atomics=atomics, objects=objects)
-    elif (not atomics and learned.atomics) or (objects and not learned.objects):
-        wanted = "--objects" if objects and not learned.objects else "--without-atomics"
-        raise CrashcheckError("learned-otherwise", f"{path} was learned without {wanted}.", "Name another --file.")
+    elif objects and not learned.objects:
+        raise _learned_without("--objects", path)
+    elif learned.atomics and not atomics:
+        raise _learned_without("--without-atomics", path)
     first = learned.runs
     try:
         with threaded_runs(config, _threads(config, learned)) as run:
@@ -174,6 +175,10 @@ def _learned_so_far(path: Path, marked: bool) -> AnticipatingInvariants:
             "Add or remove --marked, or name another --file: the two are not learned together.",
         )
     return learned
+
+
+def _learned_without(option: str, path: Path) -> CrashcheckError:
+    return CrashcheckError("learned-otherwise", f"{path} was learned without {option}.", "Name another --file.")
 
 
 def _threads(config: Config, learned: AnticipatingInvariants) -> str:
