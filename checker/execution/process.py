@@ -288,7 +288,7 @@ class Runner:
                 run.refused = answer
                 waiting.refuse()
             if run.forked or not answer:
-                offer = None
+                offer = ready_fd = None
         return reason
 
     def wait_below(self, root: Path) -> None:
