@@ -8,14 +8,17 @@ and is first by default, was chosen later; one that was never chosen counts for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, HappensBefore, footprint
 from crashcheck.checker.nodes.runs import AT_END, NodeRun, order_of
 from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind
 
-Attempt = Callable[[Sequence[Action]], NodeRun]  # makes the run that takes actions in this order, where possible
+# Makes the runs that take actions in these orders, where possible, until the caller has seen enough of them.
+Attempts = Callable[[Mapping[int, Sequence[Action]]], Iterator[tuple[int, NodeRun]]]
+_Part = TypeVar("_Part")
+_COARSE_ROUNDS = 4  # down to eighths: a failure at the beginning of a long run makes it short at once
 
 
 class RunCost(NamedTuple):
@@ -64,73 +67,144 @@ def cost(run: NodeRun) -> RunCost:
 
 
 class Minimising:
-    """`best` is the smallest run so far, which stays if an attempt raises an exception."""
+    """`best` is the smallest run so far, which stays if `attempts` raises an exception.
 
-    def __init__(self, run: NodeRun, attempt: Attempt) -> None:
-        self._attempt = attempt
+    It is delta debugging (Zeller and Hildebrandt 2002): parts of a run are taken away, large ones first, so that a long
+    run takes about as many attempts as there are actions in the smallest one.
+    """
+
+    def __init__(self, run: NodeRun, attempts: Attempts) -> None:
+        self._attempts = attempts
+        self._tried: set[tuple[Action, ...]] = set()  # of these none leads to a smaller run than the best one
         self.best = run
 
     def shrink(self) -> None:
-        """Try what is smaller, the largest steps first, until none of them fails in the same way."""
-        while any(map(self._fails, self._smaller())):
-            pass
+        """Try what is smaller until none of it fails in the same way."""
+        before = None
+        while before != (before := cost(self.best)):
+            self._take_away(_actions, _without, _COARSE_ROUNDS)
+            self._take_away(_failures, _without)
+            while self._first(_with_other_disks(self.best)) is not None:
+                pass
+            self._take_away(_out_of_order, _in_order)
+            self._take_away(_actions, _without)
 
-    def _smaller(self) -> Iterator[list[Action]]:
-        """Orders to try; the caller begins again after the first that fails."""
-        actions = until_failure(self.best)
-        for at, action in enumerate(actions):
-            if action.kind is ActionKind.DUPLICATE:
-                yield [*actions[:at], action._replace(kind=ActionKind.DELIVER), *actions[at + 1 :]]
-            if action.kind in BOUND_OF:
-                yield actions[:at] + actions[at + 1 :]
-            if action.kind is ActionKind.RESTART and action.channel != ALL_WRITTEN:
-                for other in self.best.enabled[at]:
-                    if other.kind is ActionKind.RESTART and other.node == action.node and other != action:
-                        yield [*actions[:at], other, *actions[at + 1 :]]
-        for at, first in skipped(self.best):
-            yield [*actions[:at], actions[first], *actions[at:first], *actions[first + 1 :]]
-        at_end = self.best.failure is not None and self.best.failure.wrong in AT_END
-        size = len(actions) // 2
-        while size:
-            # A run that fails at its end has all its actions; they may be in the default order from some place on.
-            for end in (len(actions),) if at_end else range(len(actions), 0, -size):
-                yield actions[: max(end - size, 0)] + actions[end:]
+    def _take_away(
+        self,
+        parts: Callable[[NodeRun], Sequence[_Part]],
+        without: Callable[[Sequence[Action], Sequence[_Part]], list[Action]],
+        rounds: int | None = None,
+    ) -> None:
+        """Try to do without all parts of one kind, then halves, then quarters, each from the end of the run on."""
+        size = len(parts(self.best))
+        while size and rounds != 0:
+            end = len(parts(self.best))
+            while end > 0:
+                actions, there = until_failure(self.best), parts(self.best)
+                ends = range(end, 0, -size)
+                found = self._first(without(actions, there[max(at - size, 0) : at]) for at in ends)
+                if found is None:
+                    break
+                end = min(ends[found] - size, len(parts(self.best)))
             size //= 2
+            rounds = None if rounds is None else rounds - 1
 
-    def _fails(self, wanted: Sequence[Action]) -> bool:
-        """Whether an order leads to a smaller run that fails in the same way, which is then the best."""
-        run = self._attempt(wanted)
-        if not _same(run, self.best) or cost(run) >= cost(self.best):
-            return False
-        self.best = run
-        return True
+    def _first(self, orders: Iterable[Sequence[Action]]) -> int | None:
+        """The place of the first order that leads to a smaller run failing in the same way, which is then the best."""
+        new = {at: tuple(order) for at, order in enumerate(orders)}
+        for at, run in self._attempts({at: order for at, order in new.items() if order not in self._tried}):
+            self._tried.add(new[at])
+            if _same(run, self.best) and cost(run) < cost(self.best):
+                self.best = run
+                return at
+        return None
 
     def pair(self) -> Pair | None:
         """Two actions such that the best run does not fail if the second one precedes the first.
 
         The latest such pair of the run; if there is none, of an action and one that was possible when it failed.
         """
-        actions = until_failure(self.best)
-        order = order_of(self.best)
-        for later in range(len(actions) - 1, -1, -1):
-            for earlier in order.reversible(later):
-                if self._matters(actions, order, earlier, later, actions[later]):
-                    return actions[earlier], actions[later]
-        for pending in self.best.enabled[len(actions)]:
-            for earlier in order.direct(footprint(pending)) if pending.kind not in BOUND_OF else ():
-                if earlier < len(actions) and self._matters(actions, order, earlier, len(actions), pending):
-                    return actions[earlier], pending
+        reordered = list(_reordered(self.best))
+        for at, run in self._attempts({at: order for at, (_, order) in enumerate(reordered)}):
+            if not _same(run, self.best):
+                return reordered[at][0]
         return None
-
-    def _matters(
-        self, actions: Sequence[Action], order: HappensBefore, earlier: int, later: int, action: Action
-    ) -> bool:
-        """Whether the run does not fail if `action`, at the place `later`, precedes the one at `earlier`."""
-        between = [at for at in range(earlier + 1, later) if not order.precedes(earlier, at)]
-        rest = [at for at in range(earlier, len(actions)) if at not in between and at != later]
-        front, back = ([actions[at] for at in places] for places in ([*range(earlier), *between], rest))
-        return not _same(self._attempt([*front, action, *back]), self.best)
 
 
 def _same(run: NodeRun, other: NodeRun) -> bool:
     return run.failure is not None and other.failure is not None and run.failure.same_as(other.failure)
+
+
+def _actions(run: NodeRun) -> Sequence[int]:
+    """Places that a run may do without. One that fails at its end has all its actions, whatever their order."""
+    at_end = run.failure is not None and run.failure.wrong in AT_END
+    return () if at_end else range(len(until_failure(run)))
+
+
+def _failures(run: NodeRun) -> Sequence[int]:
+    return [at for at, action in enumerate(until_failure(run)) if action.kind in BOUND_OF]
+
+
+def _without(actions: Sequence[Action], places: Sequence[int]) -> list[Action]:
+    """Without what is at some places; a message that is delivered twice there is delivered once."""
+    once = {
+        at: actions[at]._replace(kind=ActionKind.DELIVER) for at in places if actions[at].kind is ActionKind.DUPLICATE
+    }
+    return [once.get(at, action) for at, action in enumerate(actions) if at in once or at not in places]
+
+
+def _out_of_order(run: NodeRun) -> Sequence[tuple[Action, Action]]:
+    """Actions that are out of order, each with one that is first by default."""
+    actions = until_failure(run)
+    return [(actions[at], actions[first]) for at, first in skipped(run)]
+
+
+def _in_order(actions: Sequence[Action], pairs: Sequence[tuple[Action, Action]]) -> list[Action]:
+    """With the second action of each pair right before the first one."""
+    changed = list(actions)
+    for action, first in pairs:
+        if changed.index(first) > changed.index(action):
+            changed.remove(first)
+            changed.insert(changed.index(action), first)
+    return changed
+
+
+def _with_other_disks(run: NodeRun) -> Iterator[Sequence[Action]]:
+    """Orders in which one machine starts again with another state of its disk."""
+    actions = until_failure(run)
+    for at, action in enumerate(actions):
+        if action.kind is ActionKind.RESTART and action.channel != ALL_WRITTEN:
+            for other in run.enabled[at]:
+                if other.kind is ActionKind.RESTART and other.node == action.node and other != action:
+                    yield [*actions[:at], other, *actions[at + 1 :]]
+
+
+def _reordered(run: NodeRun) -> Iterator[tuple[Pair, Sequence[Action]]]:
+    """Pairs of actions of which either may come first, each with an order in which the second one does."""
+    actions = until_failure(run)
+    order = order_of(run)
+    for later in range(len(actions) - 1, -1, -1):
+        for earlier in order.reversible(later):
+            yield (actions[earlier], actions[later]), _swapped(actions, order, earlier, later, actions[later])
+    for pending in dict.fromkeys((*run.enabled[len(actions)], *_missed(run))):
+        for earlier in order.direct(footprint(pending)) if pending.kind not in BOUND_OF else ():
+            if earlier < len(actions):
+                yield (actions[earlier], pending), _swapped(actions, order, earlier, len(actions), pending)
+
+
+def _missed(run: NodeRun) -> Sequence[Action]:
+    """What could have happened to a node before the action that ended it, and may not any more."""
+    last = len(until_failure(run)) - 1
+    if last < 0 or run.results[last].ended is None or run.chosen[last].kind in BOUND_OF:
+        return ()
+    return [one for one in run.enabled[last] if one.node == run.chosen[last].node and one != run.chosen[last]]
+
+
+def _swapped(
+    actions: Sequence[Action], order: HappensBefore, earlier: int, later: int, action: Action
+) -> Sequence[Action]:
+    """`action`, at the place `later`, and what it needs before the one at `earlier`."""
+    between = [at for at in range(earlier + 1, later) if not order.precedes(earlier, at)]
+    rest = [at for at in range(earlier, len(actions)) if at not in between and at != later]
+    front, back = ([actions[at] for at in places] for places in ([*range(earlier), *between], rest))
+    return [*front, action, *back]

@@ -7,10 +7,12 @@ the first of them is minimised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
@@ -114,6 +116,7 @@ class NodeSearch:
         self._rules = searched_by(plan, rules)
         self._describer = describer
         self._token = token
+        self._jobs = jobs
         self._ahead = jobs - 1 if elsewhere is None else elsewhere.ahead
         self._begin_run = self._begin_here if elsewhere is None else elsewhere.begin_run
         self._progress = progress
@@ -246,7 +249,7 @@ class NodeSearch:
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
             self._not_repeated(f"a run ({self._failure_of(run)})")
             return ""
-        minimising, pair, note = Minimising(again, self._attempt), None, ""
+        minimising, pair, note = Minimising(again, self._attempts), None, ""
         try:
             minimising.shrink()
             pair = minimising.pair()
@@ -280,11 +283,24 @@ class NodeSearch:
     def _failure_of(self, run: NodeRun) -> str:
         return self._describer.failure(run.failure) if run.failure is not None else "it does not fail"
 
-    def _attempt(self, wanted: Sequence[Action]) -> NodeRun:
-        """Make a run that explains another. Raises OutOfTime."""
-        if self._meter.explaining_left_s == 0.0:
-            raise OutOfTime
-        return self._made(GuidedPath(wanted), until_failure=True)
+    def _attempts(self, orders: Mapping[int, Sequence[Action]]) -> Iterator[tuple[int, NodeRun]]:
+        """Make runs that explain another, as many at once as there are jobs. Raises OutOfTime."""
+        begun: deque[tuple[int, Future[NodeRun]]] = deque()
+        left = iter(orders.items())
+        try:
+            while True:
+                for place, order in islice(left, self._jobs - len(begun)):
+                    made = self._pool.submit(self._made, GuidedPath(order), until_failure=True)
+                    begun.append((place, made))
+                if not begun:
+                    return
+                if self._meter.explaining_left_s == 0.0:
+                    raise OutOfTime
+                place, made = begun.popleft()
+                yield place, made.result()
+        finally:
+            for _, made in begun:
+                made.cancel()
 
     def _counts(self, stop: StopReason) -> StateCounts:
         complete = self._runs + self._followed - self._schedules.cut
