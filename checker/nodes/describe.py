@@ -216,9 +216,10 @@ class Describer:
         )
 
     def _verdict(self, results: Sequence[ActionResult], failure: RunFailure) -> Verdict:
-        """Of a node that ended, or waits for ever: its own output."""
-        output = b"".join(each.wrote for each in results if each.action.node == failure.node)[-_PRINTED:]
-        text = output.decode("utf-8", "replace")
+        """Of a node that ended, or waits for ever: its own output, and then what it wrote to its standard error."""
+        own = [result for result in results if result.action.node == failure.node]
+        streams = b"".join(result.wrote for result in own), b"".join(result.errors for result in own)
+        text = "\n".join(stream[-_PRINTED:].decode("utf-8", "replace").rstrip("\n") for stream in streams if stream)
         if failure.wrong is Wrong.SIGNAL:
             return Verdict(Outcome.SIGNAL, None, failure.value, text, False, 0.0)
         code = failure.value if failure.wrong is Wrong.STATUS else None

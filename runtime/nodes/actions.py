@@ -104,6 +104,7 @@ class ActionResult(NamedTuple):
     compared: tuple[Compared, ...] = ()  # the comparisons of times that it made
     # What could have happened just before: time passes, and one of these comparisons has another outcome.
     lapses: tuple[Action, ...] = ()
+    errors: bytes = b""  # what it wrote to its standard error
 
 
 class NodeContent(NamedTuple):

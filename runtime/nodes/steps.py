@@ -18,6 +18,7 @@ class ActionStep:
     sent: list[Message] = field(default_factory=list)
     read_clock: bool = False
     wrote: bytearray = field(default_factory=bytearray)
+    errors: bytearray = field(default_factory=bytearray)
     ended: int | None = None
     disk: DiskState | None = None
     ran: set[int] = field(default_factory=set)

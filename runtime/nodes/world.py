@@ -111,7 +111,15 @@ class NodeWorld(World):
         before = self._clocks.before()
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
-        result = ActionResult(action, tuple(step.sent), step.read_clock, bytes(step.wrote), step.ended, step.disk)
+        result = ActionResult(
+            action,
+            tuple(step.sent),
+            step.read_clock,
+            bytes(step.wrote),
+            step.ended,
+            step.disk,
+            errors=bytes(step.errors),
+        )
         if step.compared:
             compared = tuple(comparison for _, comparison in step.compared)
             result = result._replace(compared=compared, lapses=self._clocks.lapses(before, step.compared))
@@ -354,6 +362,7 @@ class NodeWorld(World):
                 step.wrote += frame.data
                 node.output += frame.data
             else:
+                step.errors += frame.data
                 node.errors += frame.data
         elif frame.tag == NodeEvent.ENDED:
             node.alive = False

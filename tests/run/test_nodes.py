@@ -178,3 +178,11 @@ def test_equal_states_are_judged_once_where_partial_orders_are_searched(project:
 def test_options_of_crash_states_are_refused(project: Path) -> None:
     code, _, printed = run(project, NODES.format(arguments="yyn"), "--resume")
     assert (code, "--resume does not work on nodes" in printed) == (2, True)
+
+
+def test_a_node_that_fails_is_shown_with_what_it_wrote_to_its_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "node.sh").write_text("echo started\necho no such volume: $1 >&2\nexit 3\n")
+    code, report, printed = run(tmp_path, '[[node]]\ncommand = "sh {project}/node.sh data7"\n')
+    assert code == 1, printed
+    assert report["findings"][0]["message"] == "n0 ends with status 3 in the default order of actions"
+    assert "\n          started\n          no such volume: data7\n" in printed
