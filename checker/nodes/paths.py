@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -85,6 +85,101 @@ class UnevenChoice:
         return self._timers if source[1] in awaited else self._timers / _STRETCHES[1]
 
 
+_EVENTS = (4, 16, 64)  # of a phase, on average; a run draws one
+_HELD = (0.1, 0.3, 0.6)  # how many links are held in a phase; a run draws one
+_ALONE = (0.0, 0.5, 0.9)  # how often the time of one node alone passes; a run draws one
+_STAYS = (0.0, 0.5)  # how often the next phase keeps the links that are held, or the nodes whose time passes
+_HEALED = 0.25  # of the phases hold no link
+
+_Link = tuple[int, int]  # sender and receiver
+
+
+class PhasedChoice:
+    """Chooses in phases: some links are held, and the time of some nodes passes, until the next phase.
+
+    What is not held arrives at once, in any order; else the timers of these nodes fire, as they are due. So one phase
+    is a node that times out while what others sent to it is on the way, or a majority that continues without the rest;
+    a few in a row are what deep bugs need. (FoundationDB's simulation clogs links and nodes for a while, for the same
+    reason.) The links of one node are held, from it, to it or both, or some of all links; each run draws how long, how
+    many and how often, as swarm testing does (Groce et al. 2012).
+    """
+
+    def __init__(self, seed: str) -> None:
+        # constant
+        self._random = Random(seed)
+        self._events = self._random.choice(_EVENTS)
+        self._share = self._random.choice(_HELD)
+        self._alone = self._random.choice(_ALONE)
+        self._stays = self._random.choice(_STAYS)
+        # changing
+        self._failures: dict[str, float] = {}  # how often one is chosen, by the name of its bound
+        self._left = 0.0  # events of this phase
+        self._others: frozenset[Action] | None = None  # what else could come when a timer was chosen
+        self._held_of: tuple[int, bool, bool] | None = None  # the node whose links are held, from it and to it
+        self._some_held = False
+        self._held: dict[_Link, bool] = {}  # where links are drawn one by one
+        self._passing: int | None = None  # the node whose time passes alone
+        self._passes: dict[int, bool] = {}
+        self._waits: dict[Action, bool] = {}  # whether a link heals, or a node starts again, in this phase
+
+    def __call__(self, enabled: Sequence[Action]) -> Action:
+        if self._others != _but_timers(enabled):
+            self._left -= 1
+        if self._left <= 0:
+            self._next_phase(enabled)
+        action = self._failure(enabled) or self._usual(enabled)
+        self._others = _but_timers(enabled) if action.kind is ActionKind.TIMER else None
+        return action
+
+    def _next_phase(self, enabled: Sequence[Action]) -> None:
+        random = self._random
+        self._left = 1 + random.expovariate(1 / self._events)
+        self._waits.clear()
+        if random.random() >= self._stays:
+            nodes = sorted({node for action in enabled for node in (action.node, action.peer) if node >= 0})
+            self._held.clear()
+            healed = random.random() < _HEALED
+            self._some_held = not healed and random.random() < 1 / 3
+            which = random.choice(((True, True), (True, False), (False, True)))
+            self._held_of = None if healed or self._some_held else (random.choice(nodes), *which)
+        if random.random() >= self._stays:
+            timed = sorted({action.node for action in enabled if action.kind is ActionKind.TIMER})
+            self._passes.clear()
+            self._passing = random.choice(timed) if timed and random.random() < self._alone else None
+
+    def _failure(self, enabled: Sequence[Action]) -> Action | None:
+        for bound in sorted({BOUND_OF[action.kind] for action in enabled if action.kind in BOUND_OF}):
+            often = self._failures.setdefault(bound, 2 ** -self._random.uniform(*_FAILURE_DOUBLINGS))
+            if self._random.random() < often:
+                return self._random.choice([action for action in enabled if BOUND_OF.get(action.kind) == bound])
+        return None
+
+    def _usual(self, enabled: Sequence[Action]) -> Action:
+        timers = [action for action in enabled if action.kind is ActionKind.TIMER]
+        usual = [action for action in enabled if action.kind not in BOUND_OF and action.kind is not ActionKind.TIMER]
+        arriving = [action for action in usual if not self._is_held(action)]
+        if arriving:
+            return self._random.choice(arriving)
+        due = next((timer for timer in timers if self._time_passes(timer.node)), None)
+        return due or self._random.choice([*usual, *timers] or list(enabled))
+
+    def _is_held(self, action: Action) -> bool:
+        if action.kind in (ActionKind.HEAL, ActionKind.RESTART):
+            return self._waits.setdefault(action, self._random.random() < 1 / 2)
+        if action.peer < 0:
+            return False
+        if self._held_of is not None:
+            node, sent, received = self._held_of
+            return (sent and action.peer == node) or (received and action.node == node)
+        link = (action.peer, action.node)
+        return self._some_held and self._held.setdefault(link, self._random.random() < self._share)
+
+    def _time_passes(self, node: int) -> bool:
+        if self._passing is not None:
+            return node == self._passing
+        return self._passes.setdefault(node, self._random.random() < 1 / 2)
+
+
 def _but_timers(enabled: Sequence[Action]) -> frozenset[Action]:
     return frozenset(action for action in enabled if action.kind is not ActionKind.TIMER)
 
@@ -97,6 +192,11 @@ def _source(action: Action) -> _Source:
     return (action.kind.value, action.node)
 
 
+def _at_random(seed: str) -> Callable[[Sequence[Action]], Action]:
+    """One of the ways to choose at random: each finds what the other one does not."""
+    return Random(f"{seed}/way").choice((UnevenChoice, PhasedChoice))(seed)
+
+
 class SleepPath(Path[Action]):
     """A path that comes to what is asleep in no free choice."""
 
@@ -104,7 +204,7 @@ class SleepPath(Path[Action]):
         self._forced = len(branch.prefix)
         self._asleep = dict(branch.asleep)
         self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
-        self._choose = UnevenChoice(branch.seed) if branch.seed else first
+        self._choose = _at_random(branch.seed) if branch.seed else first
         super().__init__(branch.prefix, self._pick)
 
     def _pick(self, enabled: Sequence[Action]) -> Action:

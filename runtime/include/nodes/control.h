@@ -95,6 +95,7 @@ struct process {
     bool first;             /* the one that the node was started with */
     bool ending;            /* all its threads end */
     uint64_t computed;      /* ns of a processor, when this step began */
+    uint32_t rings_left;    /* that it has destroyed, and the kernel has not (requests.c) */
     struct process *next;
 };
 enum thread_state { READY, RUNNING, HELD, IN_VFORK, VFORK_OVER, ENDING };
@@ -282,7 +283,7 @@ extern const struct handler call_open;
 
 /* files.c */
 void files_since(const char *folder);
-extern const struct handler call_stat, call_statx, call_statfs, call_list;
+extern const struct handler call_stat, call_statx, call_statfs, call_list, call_sync;
 
 /* locals.c */
 void name_ancillary(const struct thread *thread, const struct object *object, uint64_t message); /* of a struct msghdr that is sent */

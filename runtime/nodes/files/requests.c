@@ -12,6 +12,7 @@
 #define SUBMITTED_MOST 1024u /* by one call, which may accept fewer than it was given */
 #define LOOK_NS 10000        /* between two looks whether the kernel is done */
 #define LOOKS_MOST 500000
+#define RINGS_LEFT_MOST 16 /* of a process: the kernel's limit is shared by all */
 
 struct ring_head { /* struct aio_ring of the kernel's fs/aio.c; then come its events */
     uint32_t id, count, head, tail, magic, compatible, incompatible, bytes;
@@ -128,7 +129,8 @@ static enum then submit_enter(struct thread *thread)
     for (uint64_t i = 0; i < count && !ring->open; i++) {
         struct iocb iocb = submitted[i];
         iocb.aio_flags &= ~(uint32_t)IOCB_FLAG_RESFD;
-        iocb.aio_rw_flags &= ~RWF_NOWAIT; /* whether it has to wait differs from run to run */
+        iocb.aio_rw_flags &= ~RWF_NOWAIT;             /* whether it has to wait differs from run to run */
+        iocb.aio_rw_flags &= ~(RWF_DSYNC | RWF_SYNC); /* as call_sync has it */
         memory_write(thread, addresses[i], &iocb, sizeof iocb);
     }
     thread->room[0] = count;
@@ -227,14 +229,21 @@ static enum then get_enter(struct thread *thread)
     return hold_until(thread, true, NOT_RESTARTED, ns == FOREVER ? FOREVER : due_after(thread->process->node, ns), true, 0);
 }
 
+/* The kernel takes tens of milliseconds for it, for each ring; at the end of a process it waits for all of them at once. So the
+ * first few of a process stay until then. */
 static enum then destroy_enter(struct thread *thread)
 {
     struct ring **at = &rings;
     while (*at && ((*at)->process != thread->process || (*at)->address != argument(thread, 0)))
         at = &(*at)->next;
-    if (*at)
-        ring_end(at);
-    return NATIVE;
+    if (!*at)
+        return NATIVE;
+    bool stays = !(*at)->open && thread->process->rings_left < RINGS_LEFT_MOST;
+    ring_end(at);
+    if (!stays)
+        return NATIVE;
+    thread->process->rings_left++;
+    return answer(thread, 0);
 }
 
 const struct handler call_submit = {submit_enter, submit_leave, false};

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crashcheck.checker.nodes.paths import SteeredPath, UnevenChoice
+from crashcheck.checker.nodes.paths import PhasedChoice, SteeredPath, UnevenChoice
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 from support.message_programs import MessageProgram, MessageWorld, all_to_all, two_phase_commit
@@ -77,3 +77,27 @@ def test_random_choices_are_those_of_their_seed() -> None:
     actions = [Action(ActionKind.DELIVER, 0, peer) for peer in range(1, 4)]
     choices = [[choose(actions) for _ in range(100)] for choose in map(UnevenChoice, "aab")]
     assert choices[0] == choices[1] != choices[2]
+
+
+def test_in_some_phases_a_node_times_out_thirty_times_while_a_message_to_it_is_held() -> None:
+    """Of choices that are uniform, one run in 2^30 does."""
+    message, other = Action(ActionKind.DELIVER, 0, 1), Action(ActionKind.TIMER, 1, -1, 7)
+
+    def ticks(seed: int) -> int:
+        choose = PhasedChoice(str(seed))
+        return next((number for number in range(300) if choose([message, TIMER, other]) == message), 300)
+
+    counts = [ticks(seed) for seed in range(100)]
+    assert sum(count >= 30 for count in counts) > 5
+    assert sum(count == 0 for count in counts) > 20
+
+
+def test_phases_are_the_same_for_one_seed_and_take_failures_a_few_times_at_most_in_most_runs() -> None:
+    actions = [Action(ActionKind.DELIVER, 0, 1), TIMER, Action(ActionKind.CRASH_PROCESS, 0)]
+    choices = [[choose(actions) for _ in range(100)] for choose in map(PhasedChoice, "aab")]
+    assert choices[0] == choices[1] != choices[2]
+    crashes = sorted(
+        sum(choose(actions).kind is ActionKind.CRASH_PROCESS for _ in range(100))
+        for choose in (PhasedChoice(str(seed)) for seed in range(99))
+    )
+    assert crashes[0] == 0 < crashes[49] < 20

@@ -18,6 +18,7 @@ from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
 from crashcheck.runtime.nodes.actions import Action
 from support.message_programs import (
+    Does,
     MessageProgram,
     MessageWorld,
     State,
@@ -29,6 +30,7 @@ from support.message_programs import (
 )
 
 Order = tuple[Action, ...]
+RULES = RunRules([NodeRole(f"n{node}") for node in range(9)], 1000)
 
 
 class Searched:
@@ -93,3 +95,25 @@ def test_of_generated_programs_dpor_runs_each_partial_order_once(seed: int) -> N
     assert Counter(every.orders) == Counter(order for order, _ in expected)
     assert Counter(number[order] for order in reduced.orders) == Counter(set(number.values()))
     assert outcomes(reduced.left) == outcomes([state for _, state in expected])
+
+
+def lock() -> MessageProgram:
+    """Node 0 opens once it has got the messages of eight others in their order; it prints how far it is."""
+
+    def receives(node: int, memory: str, sender: int, data: str) -> Does:
+        seen = memory + data
+        is_open = seen == "12345678"
+        return Does(seen, prints="open" if is_open else f"{len(seen)}" if "12345678".startswith(seen) else "jammed")
+
+    return MessageProgram(9, lambda node: Does("", [(0, str(node))] if node else []), receives)
+
+
+def is_open(state: State) -> bool:
+    return state.nodes[0].memory == "12345678"
+
+
+def test_random_runs_begin_where_few_have_been_and_find_one_order_of_40320() -> None:
+    again = Searched(lock(), "random", runs=600)
+    assert any(map(is_open, again.left))
+    from_the_start = [execute(MessageWorld(lock()), SleepPath(Branch(seed=str(seed))), RULES) for seed in range(600)]
+    assert not any(run.results[-1].wrote == b"open" for run in from_the_start)

@@ -136,3 +136,17 @@ def test_the_network_devices_of_the_machine_are_not_shown(worlds: Worlds) -> Non
     world = worlds((sys.executable, "-c", "print(open('/proc/net/if_inet6').read())"))
     assert output(by_default(world), 0) == b"00000000000000000000000000000001 01 80 10 80       lo\n\n"
     assert world.uncontrolled == {}
+
+
+def test_files_and_folders_are_synced_and_what_has_no_disk_fails_as_the_kernel_has_it(worlds: Worlds) -> None:
+    code = """
+import errno, os
+def tried(call, *what):
+    try: call(*what)
+    except OSError as error: return errno.errorcode[error.errno]
+    return "done"
+file, folder, (pipe, _) = os.open("f", os.O_RDWR | os.O_CREAT), os.open(".", os.O_RDONLY), os.pipe()
+print(*(tried(os.fsync, fd) for fd in (file, folder, pipe, 99)), tried(os.fdatasync, file), tried(os.sync))
+"""
+    world = worlds((sys.executable, "-c", code))
+    assert world.take(Action(ActionKind.START, 0)).wrote == b"done done EINVAL EBADF done done\n"
