@@ -160,6 +160,11 @@ def test_a_folder_has_its_name_in_the_state(project: Path) -> None:
     assert run(project, named + check, "--states", "5")[0] == 0
 
 
+def test_a_check_is_given_the_folder_of_the_configuration(project: Path) -> None:
+    check = '[check]\nend = "test -e {project}/crashcheck.toml"\n'
+    assert run(project, NODES.format(arguments="yyy") + check, "--states", "5")[0] == 0
+
+
 def test_a_check_of_the_end_judges_files_and_output(project: Path) -> None:
     check = '\n[check]\nend = "grep -q abort {state}/n0.output"\n'
     code, report, _ = run(project, NODES.format(arguments="yyy") + check, "--states", "5")

@@ -135,7 +135,7 @@ class CommandChecks(RunChecks):
 
     def _judged(self, command: Command) -> Verdict | None:
         """How a check fails on the folder of the state; None if it passes."""
-        argv = command.argv(state=str(self._state))
+        argv = command.argv(state=str(self._state), project=str(self._project))
         ended = _run(argv, self._project, {**inherited_environment(), **self._check.env}, self._check.timeout_s)
         verdict = ExitStatus().judge(ended, {str(self._state): "{state}"})
         return None if verdict.passed else verdict
