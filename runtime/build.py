@@ -27,7 +27,9 @@ SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its 
 NODES = _HOME / "nodes"  # the controller of nodes: likewise
 GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no part of the recorder
 GUARD_MODELS = INCLUDE / "guard" / "models.def"
+AGENTS = _HOME / "agents"  # libraries that a virtual machine loads while it is recorded
 JAVASCRIPT = SYSCALLS / "javascript.js"  # that Node loads while it is recorded
+JAVA_AGENT = "java.so"  # as syscalls/java.c has it
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("compared.h", "crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -65,6 +67,7 @@ class RuntimeLibrary:
     include: Path
     link: Path
     syscalls: Path  # a program that records the system calls of others
+    java: Path  # an agent of Java's virtual machine, which shows that program the stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,11 @@ def syscalls_sources() -> list[Path]:
     return sorted(SYSCALLS.glob("*.c"))
 
 
+def agent_sources() -> list[Path]:
+    """Return the C files of agents, sorted."""
+    return sorted(AGENTS.glob("*.c"))
+
+
 def nodes_sources() -> list[Path]:
     """Return the C files of the controller of nodes, sorted."""
     return sorted(path for path in NODES.rglob("*.c") if path.parent.name != "attached")
@@ -140,6 +148,7 @@ def build_runtime(compiler: Sequence[str] | None = None) -> RuntimeLibrary:
         home / "include",
         home / "link" / "libcrashcheck.so",
         home / "syscalls",
+        home / JAVA_AGENT,
     )
 
 
@@ -164,7 +173,7 @@ def build_nodes(compiler: Sequence[str] | None = None) -> NodePrograms:
 
 
 def _home(command: Sequence[str], sources: Sequence[Path]) -> Path:
-    return cache_folder() / f"runtime-{_key(command, [*sources, *syscalls_sources()])}"
+    return cache_folder() / f"runtime-{_key(command, [*sources, *syscalls_sources(), *agent_sources()])}"
 
 
 def _made(home: Path, compile_in: Callable[[Path], None]) -> Path:
@@ -228,6 +237,10 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
     _compile_program(command, work / "syscalls", syscalls_sources())
+    # The program's C library may be another one than ours.
+    _run(
+        [*command, *FLAGS, "-nostdlib", "-shared", f"-I{INCLUDE}", "-o", str(work / JAVA_AGENT), str(AGENTS / "java.c")]
+    )
     _copy_headers(work)
     for target in {names, *shared, *plain}:
         target.unlink()

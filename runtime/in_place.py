@@ -46,7 +46,7 @@ def record_in_place(command: InPlaceCommand, work: Path) -> Recording:
 
     An exit status other than 0 is an error, unless calls were made to fail. Raises CrashcheckError: as `record`.
     """
-    recorder = build_runtime().syscalls
+    library = build_runtime()
     work.mkdir(parents=True, exist_ok=True)
     work = work.resolve()
     named = command.folder or Path.cwd()
@@ -58,9 +58,9 @@ def record_in_place(command: InPlaceCommand, work: Path) -> Recording:
         left_out = copy_tree(seen, work / "first", lenient=True)
         for name in ("stdout", "stderr", "addresses"):
             (work / name).touch()
-        options = recorder_options(command.faults, io_uring=command.io_uring)
+        options = recorder_options(library, command.faults, io_uring=command.io_uring)
         words = [*options, str(trace), f"/proc/{os.getpid()}/fd/{folder}", *command.words]
-        end = _run(recorder, words, command.folder)
+        end = _run(library.syscalls, words, command.folder)
         left_out |= copy_tree(seen, work / "pool", lenient=True)
         with open(f"{trace}.notes", "a", encoding="utf-8", errors="surrogateescape") as notes:
             notes.writelines(f"uncopied\t{path}\n" for path in sorted(left_out))

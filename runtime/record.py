@@ -141,9 +141,10 @@ class Recording:
         return self.folder / "snapshot"
 
 
-def recorder_options(faults: Sequence[Fault], *, io_uring: bool) -> list[str]:
+def recorder_options(library: RuntimeLibrary, faults: Sequence[Fault], *, io_uring: bool) -> list[str]:
     """What the recorder of system calls is asked for, whatever it records."""
-    return [*arguments(faults), *["--io-uring"] * io_uring, "--javascript", str(JAVASCRIPT)]
+    loaded = ["--javascript", str(JAVASCRIPT), "--java", str(library.java)]
+    return [*arguments(faults), *["--io-uring"] * io_uring, *loaded]
 
 
 def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None = None) -> Recording:
@@ -166,7 +167,7 @@ def record(workload: Workload, folder: Path, *, runtime: RuntimeLibrary | None =
             variables = _recording_variables(workload, work)
             command = _fill(workload.command, work / "pool")
             if traces_calls:
-                options = recorder_options(workload.faults, io_uring=workload.io_uring == "allow")
+                options = recorder_options(library, workload.faults, io_uring=workload.io_uring == "allow")
                 command = [str(library.syscalls), *options, str(work / "trace.cct"), str(work / "pool"), *command]
                 environment["CRASHCHECK_MARKS"] = "calls"
                 environment["CRASHCHECK_STORES"] = str(work / "trace.cct")

@@ -184,7 +184,8 @@ def _code(trace: Trace, index: int, event: np.void) -> str:
     if code is None:
         return f"code {int(event['aux'])} is damaged"
     file = _quoted(code.file)
-    return f"code {int(event['aux'])} is {_quoted(code.name)} of Python {code.version[0]}.{code.version[1]} in {file}"
+    language = f" of Python {code.version[0]}.{code.version[1]}" if code.version[0] else ""
+    return f"code {int(event['aux'])} is {_quoted(code.name)}{language} in {file}"
 
 
 def _range(trace: Trace, event: np.void) -> str:

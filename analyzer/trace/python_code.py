@@ -1,7 +1,7 @@
 """Lines of scripts: which line an instruction of Python is at, by the table of lines that is kept with each function.
 
 Three formats: PEP 657's of 3.11 and later, PEP 626's of 3.10, and the older `co_lnotab`. A damaged table yields line 0.
-JavaScript has no table: its positions are recorded as they are.
+Other languages have no table: their positions are recorded as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from crashcheck.runtime import trace_format as fmt
 
-JAVASCRIPT = (0, 0)  # as a version of Python
+_OTHER_LANGUAGE = (0, 0)  # as a version of Python
 _UNIT = 2  # bytes of an instruction
 _NO_LINE = -128
 
@@ -32,7 +32,7 @@ NOWHERE = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class PythonCode:
-    """A function, a class's body or a module of Python or JavaScript, as the recorder found it."""
+    """A function, a class's body or a module of Python, or a function of another language, as the recorder found it."""
 
     version: tuple[int, int]
     file: str
@@ -41,8 +41,8 @@ class PythonCode:
     table: bytes
 
     def position(self, offset: int) -> Position:
-        """Of the instruction at a byte offset; in JavaScript the offset is a line (high 32 bits) and a column."""
-        if self.version == JAVASCRIPT:
+        """Of the instruction at a byte offset; outside of Python the offset is a line (high 32 bits) and a column."""
+        if self.version == _OTHER_LANGUAGE:
             return Position(offset >> 32, offset & 0xFFFFFFFF)
         try:
             if self.version >= (3, 11):

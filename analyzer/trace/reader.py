@@ -69,7 +69,7 @@ class CallSite:
 
     `function` is where its function begins in that file, 0 if unknown. Code that no file holds has the module "".
 
-    Of a function of Python the module is its source, `function` its first line, and `name` what it is called; `line`
+    Of a function of a script the module is its source, `function` its first line, and `name` what it is called; `line`
     and `column` are those of the call, 0 if unknown.
     """
 

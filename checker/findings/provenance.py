@@ -31,6 +31,9 @@ _LIBRARY = re.compile(
     r"|/pkg/mod/golang\.org/toolchain@|^_cgo_"
     r"|^/usr/(local/)?include/|^/usr/(local/)?lib\w*/(gcc|llvm-[\d.]+|clang|x86_64-linux-gnu)/|/include/c\+\+/"
 )
+# Of the virtual machine of Java; and classes whose sources were not found. Those that were have absolute paths.
+_OF_JAVA = re.compile(r"^(java|javax|jdk|sun|com/sun|kotlin|scala|groovy|clojure)/")
+_WITHOUT_SOURCE = re.compile(r"^[^/<].*\.(java|kt|scala|groovy|clj)$")
 OWN = 2  # of a program itself
 _HOME = Path(crashcheck.__file__).parent
 _CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
@@ -122,9 +125,14 @@ class TraceProvenance:
 
     def _find(self, site_id: int, stack_id: int) -> Location | None:
         sites = (site_id, *self._trace.stack(stack_id))
-        recorded = self._scripted(sites) or self._native(sites)
-        if recorded is not None:
-            return recorded
+        recorded = [
+            (place, rank)
+            for part in self._programs(sites)
+            for place, rank in (self._scripted(part), self._native(part))
+            if place is not None
+        ]
+        if recorded:
+            return max(recorded, key=lambda found: found[1])[0]
         own: Site | None = self._trace.site(site_id, self._facts)
         callers = [self._trace.site(call, self._facts) for call in sites[1:]]
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
@@ -141,32 +149,41 @@ class TraceProvenance:
         file = self._project.file(place.file)
         return Location(file, place.line, place.column, place.function, variable, stack, text, expression)
 
-    def _scripted(self, sites: tuple[int, ...]) -> Location | None:
-        """The innermost function of the program's own in a stack of a script; None for stacks of other programs."""
+    def _programs(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The parts of a stack: of the program that makes the call, of the script that runs it, and so on."""
+        known = [self._trace.call_sites.get(site) for site in sites]
+        scripted = [site is not None and bool(site.name) for site in known]
+        ends = [at for at in range(1, len(sites)) if scripted[at - 1] and not scripted[at]]
+        return [sites[start:end] for start, end in zip([0, *ends], [*ends, len(sites)], strict=True)]
+
+    def _scripted(self, sites: tuple[int, ...]) -> tuple[Location | None, int]:
+        """The innermost function of a script's own in a stack, and whose it is; None in stacks of other programs."""
         known = (self._trace.call_sites.get(site) for site in sites)
-        chain = [site for site in known if site is not None and site.name and not site.module.startswith(_CALLERS)]
+        scripted = [site for site in known if site is not None and site.name]
+        chain = [site for site in scripted if not site.module.startswith(_CALLERS) and not _OF_JAVA.search(site.module)]
         if not chain:
-            return None
+            return None, 0
         return self._innermost([NativePlace(site.name, site.module, site.line, site.column) for site in chain])
 
-    def _native(self, sites: tuple[int, ...]) -> Location | None:
+    def _native(self, sites: tuple[int, ...]) -> tuple[Location | None, int]:
         """The innermost function of the program's own in a stack of machine code; None if none has lines."""
         known = (self._trace.call_sites.get(site) for site in sites)
         called = (self._lines.chain(site.module, site.offset - 1) for site in known if site is not None and site.module)
         chain = [place for places in called for place in places if place.file]
-        return self._innermost(chain) if any(ownership(place.file) == OWN for place in chain) else None
+        return self._innermost(chain) if any(ownership(place.file) == OWN for place in chain) else (None, 0)
 
-    def _innermost(self, chain: Sequence[NativePlace]) -> Location:
+    def _innermost(self, chain: Sequence[NativePlace]) -> tuple[Location, int]:
         own = [ownership(place.file) for place in chain]
         at = own.index(max(own))
         here, file = chain[at], self._project.file(chain[at].file)
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
-        return Location(file, here.line, here.column, here.function, "", stack, source_line(here.file, here.line))
+        text = source_line(here.file, here.line)
+        return Location(file, here.line, here.column, here.function, "", stack, text), own[at]
 
 
 def ownership(path: str) -> int:
     """Of a source: OWN if it is the program's, 1 if it is of a package that was installed for it, else 0."""
-    if _PACKAGES.search(path):
+    if _PACKAGES.search(path) or _WITHOUT_SOURCE.search(path):
         return 1
     library = _LIBRARY.search(path) or (path.startswith("<") and path not in _OWN_TEXT)
     return 0 if library else OWN

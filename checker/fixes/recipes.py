@@ -180,6 +180,10 @@ _BY_FILE = (
     (re.compile(r"\.go$"), GO),
     (re.compile(r"\.rs$"), RUST),
     (re.compile(r"\.java$"), JAVA),
+    (re.compile(r"\.(ba)?sh$"), SHELL),
+    (re.compile(r"\.(pl|pm|t)$"), PERL),
+    (re.compile(r"\.(rb|ru)$"), RUBY),
+    (re.compile(r"\.php$"), PHP),
     (re.compile(r"\.([ch]|cc|cpp|cxx|hh|hpp|hxx|C)$"), C),
 )
 _BY_PROGRAM = (
@@ -230,7 +234,9 @@ def _is_renamed(subject: Subject, cause: Cause) -> bool:
 def _language(subject: Subject, event: int) -> Language | None:
     here = subject.provenance.of(event)
     if here is not None and here.line:
-        return next((language for ends, language in _BY_FILE if ends.search(here.file)), None)
+        named = next((language for ends, language in _BY_FILE if ends.search(here.file)), None)
+        if named is not None or os.path.splitext(here.file)[1]:
+            return named
     program = _program(subject, event)
     if program in _BY_SHELL:
         return SHELL

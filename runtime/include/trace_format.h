@@ -123,7 +123,7 @@ struct cc_names {
 
 /* What the payload of CC_CODE_DEF begins with. Names are UTF-8, bytes that were no UTF-8 as they are. */
 struct cc_code {
-    uint32_t version;            /* of Python: 0x030b is 3.11. The table of lines has its format. 0: JavaScript */
+    uint32_t version;            /* of Python: 0x030b is 3.11. The table of lines has its format. 0: another language */
     uint32_t first_line;
     uint32_t file_bytes;
     uint32_t name_bytes;
@@ -193,7 +193,7 @@ enum cc_event_kind {
     CC_WRITE_END = 43,       /* a write that had been submitted (CC_WRITE_PENDING) has ended: only syncs that begin later cover it; file;
                               * payload: its number */
     CC_CODE_DEF = 44,        /* aux: a number; payload: struct cc_code, its file, its name, its table of lines: a function of Python, or of
-                          * JavaScript, which has no table */
+                          * another language, which has no table */
 };
 
 #define CC_OUTPUT_BYTES 256u
@@ -248,8 +248,8 @@ enum cc_inode_flags {
 };
 
 enum cc_site_flags {
-    CC_SITE_IN_CODE = 1,     /* aux: a CC_CODE_DEF; offset: bytes of its instructions before the one that makes the call; in
-                              * JavaScript line << 32 | column of the call */
+    CC_SITE_IN_CODE = 1,     /* aux: a CC_CODE_DEF; offset: bytes of its instructions before the one that makes the call;
+                              * outside of Python line << 32 | column of the call */
 };
 
 enum cc_create_flags {

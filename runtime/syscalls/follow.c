@@ -184,6 +184,7 @@ static void memory_ends(struct tracee *thread)
     mappings_end(thread);
     stack_forget(thread->process);
     scripts_end(thread->process);
+    java_end(thread->process);
 }
 
 static void forget(struct tracee *thread)
@@ -230,6 +231,7 @@ static void executed(struct tracee *thread)
     trace_bytes(thread, (struct cc_event){.kind = CC_EXEC}, NULL, 0, path, (size_t)length);
     if (stat(link, &state) == 0 && state.st_mode & (S_ISUID | S_ISGID) && state.st_uid != geteuid())
         trace_note("setuid", path);
+    stack_launched(thread->process);
     preload_begin(thread, path);
 }
 

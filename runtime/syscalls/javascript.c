@@ -10,7 +10,6 @@
 
 #define REPORT "/\001crashcheck/"
 #define MOST_EXPECTED 4096u /* reports of a process whose calls have not been made */
-#define COLUMN_BITS 32      /* of an offset: the line is above them */
 
 struct report {
     char call;              /* a letter, see `calls`; '*': any */
@@ -78,8 +77,7 @@ static void read_frames(struct tracee *thread, char *text, struct report *report
         head.name_bytes = (uint32_t)(tab - text - name);
         memcpy(both, tab + 1, head.file_bytes);
         memcpy(both + head.file_bytes, text + name, head.name_bytes);
-        uint32_t code = code_defined_as(thread, head, both, head.file_bytes + head.name_bytes);
-        report->frames[report->depth++] = (struct script_frame){code, (uint64_t)line << COLUMN_BITS | (uint32_t)column};
+        report->frames[report->depth++] = frame_at(thread, head, both, (uint32_t)line, (uint32_t)column);
     }
 }
 

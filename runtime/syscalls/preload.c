@@ -1,6 +1,7 @@
-/* Lets Node load a module of ours before the program (javascript.c). A program that has just been executed finds --require in its
- * NODE_OPTIONS, behind what the user has there; the module takes it out again. Only programs called node have it so, and their
- * children have it from here again: nothing that the user's commands print of their environment is another. */
+/* Lets Node load a module of ours before the program (javascript.c), and Java an agent (java.c). A program that has just been
+ * executed finds --require in its NODE_OPTIONS, behind what the user has there; the module takes it out again. Java finds
+ * -agentpath as its first argument. Only programs called node or java have it so, and their children have it from here again:
+ * nothing that the user's commands print of their environment is another. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +15,15 @@
 #include "syscalls/recorder.h"
 
 #define VARIABLE "NODE_OPTIONS="
+#define AGENT "-agentpath:"
 #define MOST_WORDS (1u << 20)   /* of arguments and environment */
 #define LONGEST_VALUE 4096u
 #define CODE_64 0x33            /* the segment of 64-bit code */
 
 static char option[2 * PATH_ROOM]; /* --require="FILE", empty: nothing is loaded */
+static char agent[PATH_ROOM];      /* -agentpath:FILE, likewise */
 
-void preload_use(const char *file)
+void preload_module(const char *file)
 {
     char *to = option + sprintf(option, "--require=\"");
     if (access(file, R_OK) != 0 || strlen(file) > PATH_MAX) {
@@ -35,6 +38,12 @@ void preload_use(const char *file)
     strcpy(to, "\"");
 }
 
+void preload_agent(const char *file)
+{
+    if (access(file, R_OK) == 0 && strlen(file) < PATH_MAX - sizeof AGENT && !strchr(file, '=')) /* behind = are its options */
+        snprintf(agent, sizeof agent, AGENT "%s", file);
+}
+
 /* node, nodejs, node20, node-20.1 */
 static bool is_node(const char *path)
 {
@@ -44,6 +53,12 @@ static bool is_node(const char *path)
         return false;
     name += strncmp(name, "nodejs", 6) == 0 ? 6 : 4;
     return name[strspn(name, "-.0123456789")] == '\0';
+}
+
+static bool is_java(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    return name && strcmp(name + 1, "java") == 0;
 }
 
 /* Whether the program may read what we can. */
@@ -84,34 +99,75 @@ static bool write_memory(struct tracee *thread, uint64_t address, const void *by
     return process_vm_writev(thread->tid, &ours, 1, &theirs, 1, 0) == (ssize_t)size;
 }
 
+/* Gives the thread another stack: `count` words, and below where they ended a text, whose address one of them becomes. */
+static void replace_words(struct tracee *thread, struct user_regs_struct *now, uint64_t end, uint64_t *words, size_t count,
+                          size_t place, const char *text)
+{
+    size_t room = (strlen(text) + 16) & ~(size_t)15;
+    uint64_t start = (end - room - count * sizeof *words) & ~(uint64_t)15;
+    words[place] = end - room;
+    if (write_memory(thread, start, words, count * sizeof *words) && write_memory(thread, end - room, text, strlen(text) + 1)) {
+        now->rsp = start;
+        ptrace(PTRACE_SETREGS, thread->tid, NULL, now);
+    }
+}
+
+static void load_module(struct tracee *thread, struct user_regs_struct *now, uint64_t *words)
+{
+    char value[LONGEST_VALUE + sizeof option] = VARIABLE;
+    size_t place, used = strlen(value);
+    bool missing;
+    size_t count = read_words(thread, now->rsp, words, &place, &missing);
+    uint64_t end = now->rsp + count * sizeof *words;
+    if (!count)
+        return;
+    if (!missing) {
+        if (memory_read(thread, words[place], value, LONGEST_VALUE) <= used || !memchr(value, '\0', LONGEST_VALUE))
+            return;
+        used = strlen(value);
+        value[used++] = ' '; /* also behind nothing: javascript.js sees from it that the user has the variable */
+    } else {
+        memmove(words + place + 1, words + place, (count++ - place) * sizeof *words);
+    }
+    strcpy(value + used, option);
+    replace_words(thread, now, end, words, count, place, value);
+}
+
+/* Behind the program's name. Java may execute itself once more, with the arguments that it has. */
+static void load_agent(struct tracee *thread, struct user_regs_struct *now, uint64_t *words)
+{
+    enum { ARGUMENTS = 1 };
+    static char text[PATH_ROOM];
+    size_t place;
+    bool missing;
+    size_t count = read_words(thread, now->rsp, words, &place, &missing), length;
+    uint64_t end = now->rsp + count * sizeof *words;
+    if (!count || !words[0])
+        return;
+    for (size_t i = ARGUMENTS + words[0]; i-- > ARGUMENTS + 1;) { /* the first one is left in it */
+        if (!memory_path(thread, words[i], text))
+            continue;
+        length = strlen(text);
+        if (length > 5 && strcmp(text + length - 5, ".java") == 0)
+            java_runs(thread->process, text);
+        if (strcmp(text, agent) == 0)
+            return;
+    }
+    memmove(words + ARGUMENTS + 2, words + ARGUMENTS + 1, (count - ARGUMENTS - 1) * sizeof *words);
+    words[0]++;
+    replace_words(thread, now, end, words, count + 1, ARGUMENTS + 1, agent);
+}
+
 void preload_begin(struct tracee *thread, const char *path)
 {
     struct user_regs_struct now;
-    char value[LONGEST_VALUE + sizeof option] = VARIABLE;
-    size_t place, count, used = strlen(value);
-    bool missing;
-    if (!option[0] || !is_node(path) || !is_ours(thread) || ptrace(PTRACE_GETREGS, thread->tid, NULL, &now) != 0 || now.cs != CODE_64)
+    bool node = option[0] && is_node(path), java = agent[0] && is_java(path);
+    if ((!node && !java) || !is_ours(thread) || ptrace(PTRACE_GETREGS, thread->tid, NULL, &now) != 0 || now.cs != CODE_64)
         return;
     uint64_t *words = malloc((MOST_WORDS + 1) * sizeof *words);
-    if (words && (count = read_words(thread, now.rsp, words, &place, &missing))) {
-        bool fits = true;
-        if (!missing) {
-            fits = memory_read(thread, words[place], value, LONGEST_VALUE) > used && memchr(value, '\0', LONGEST_VALUE);
-            used = fits ? strlen(value) : used;
-            if (fits)
-                value[used++] = ' '; /* also behind nothing: javascript.js sees from it that the user has the variable */
-        } else {
-            memmove(words + place + 1, words + place, (count++ - place) * sizeof *words);
-        }
-        strcpy(value + used, option);
-        size_t text = (strlen(value) + 16) & ~(size_t)15;
-        uint64_t end = now.rsp + (count - missing) * sizeof *words, start = (end - text - count * sizeof *words) & ~(uint64_t)15;
-        words[place] = end - text;
-        /* The text is where the vector ended, which is moved down. */
-        if (fits && write_memory(thread, start, words, count * sizeof *words) && write_memory(thread, end - text, value, text)) {
-            now.rsp = start;
-            ptrace(PTRACE_SETREGS, thread->tid, NULL, &now);
-        }
-    }
+    if (words && node)
+        load_module(thread, &now, words);
+    else if (words)
+        load_agent(thread, &now, words);
     free(words);
 }

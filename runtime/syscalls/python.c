@@ -2,18 +2,13 @@
  * waits in a call. Where its structures are is known of each minor version (layouts); that an object is what it should be is
  * seen by its type, so that another build has no frames rather than wrong ones. Lines are found later, from the code's own
  * table (analyzer/trace/python_code.py). */
-#include <elf.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "syscalls/recorder.h"
 
 #define PAGE 4096u
-#define HEADERS 64u           /* program headers of a module */
-#define ENTRIES 128u          /* of its dynamic section */
 #define MOST_STATES 4096u     /* threads of an interpreter, and interpreters */
 #define STATE_BYTES 256u      /* of a PyThreadState that are read */
 #define CODE_BYTES 208u       /* of a PyCodeObject: all but its instructions */
@@ -68,12 +63,12 @@ struct known_code {
     uint32_t code;
 };
 struct python {
+    struct interpreter interpreter;
     uint32_t minor;
     struct layout at;
     uint64_t runtime, code_type, text_type, bytes_type;
     struct known_code known[KNOWN];
 };
-static struct table codes;    /* by a hash of what they are, and its size */
 static struct {               /* of the thread's memory: frames follow one another */
     uint64_t start;
     size_t size;
@@ -85,79 +80,6 @@ static uint64_t word_in(const unsigned char *bytes, unsigned offset)
     uint64_t word;
     memcpy(&word, bytes + offset, sizeof word);
     return word;
-}
-
-static uint64_t word_of(struct tracee *thread, uint64_t address)
-{
-    uint64_t word = 0;
-    return memory_read(thread, address, &word, sizeof word) == sizeof word ? word : 0;
-}
-
-/* The address of a symbol that a module exports, by the hash table of its dynamic section; 0 if it has none. */
-struct symbols {
-    uint64_t bias, names, table, hashes;
-};
-
-static bool symbols_of(struct tracee *thread, uint64_t base, struct symbols *symbols)
-{
-    Elf64_Ehdr file;
-    Elf64_Phdr headers[HEADERS];
-    Elf64_Dyn entries[ENTRIES];
-    *symbols = (struct symbols){.bias = base};
-    if (!base || memory_read(thread, base, &file, sizeof file) != sizeof file || memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 ||
-        file.e_ident[EI_CLASS] != ELFCLASS64 || file.e_phentsize != sizeof *headers || file.e_phnum > HEADERS)
-        return false;
-    size_t size = file.e_phnum * sizeof *headers, dynamic = 0, many = 0;
-    if (memory_read(thread, base + file.e_phoff, headers, size) != size)
-        return false;
-    for (unsigned i = 0; i < file.e_phnum; i++) {
-        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0)
-            symbols->bias = base - headers[i].p_vaddr;
-        if (headers[i].p_type == PT_DYNAMIC) {
-            dynamic = headers[i].p_vaddr;
-            many = headers[i].p_memsz / sizeof *entries;
-        }
-    }
-    many = many < ENTRIES ? many : ENTRIES;
-    if (memory_read(thread, symbols->bias + dynamic, entries, many * sizeof *entries) != many * sizeof *entries)
-        return false;
-    for (size_t i = 0; i < many && entries[i].d_tag != DT_NULL; i++) {
-        uint64_t at = entries[i].d_un.d_ptr; /* the dynamic linker of some systems has added the bias */
-        at += at < symbols->bias ? symbols->bias : 0;
-        if (entries[i].d_tag == DT_STRTAB)
-            symbols->names = at;
-        if (entries[i].d_tag == DT_SYMTAB)
-            symbols->table = at;
-        if (entries[i].d_tag == DT_GNU_HASH)
-            symbols->hashes = at;
-    }
-    return symbols->names && symbols->table && symbols->hashes;
-}
-
-static uint64_t symbol(struct tracee *thread, const struct symbols *symbols, const char *name)
-{
-    uint32_t head[4], hash = 5381, index = 0, other = 0; /* head: buckets, the first symbol, words and shift of a filter */
-    char found[64];
-    for (const char *letter = name; *letter; letter++)
-        hash = hash * 33 + (unsigned char)*letter;
-    if (memory_read(thread, symbols->hashes, head, sizeof head) != sizeof head || !head[0])
-        return 0;
-    uint64_t buckets = symbols->hashes + sizeof head + 8 * (uint64_t)head[2], chains = buckets + 4 * (uint64_t)head[0];
-    if (memory_read(thread, buckets + 4 * (uint64_t)(hash % head[0]), &index, sizeof index) != sizeof index)
-        return 0;
-    for (; index >= head[1]; index++) {
-        Elf64_Sym entry;
-        if (memory_read(thread, chains + 4 * (uint64_t)(index - head[1]), &other, sizeof other) != sizeof other)
-            return 0;
-        if ((other | 1) == (hash | 1) &&
-            memory_read(thread, symbols->table + sizeof entry * (uint64_t)index, &entry, sizeof entry) == sizeof entry &&
-            memory_read(thread, symbols->names + entry.st_name, found, sizeof found) >= strlen(name) + 1 &&
-            strcmp(found, name) == 0)
-            return entry.st_shndx ? symbols->bias + entry.st_value : 0;
-        if (other & 1)
-            return 0;
-    }
-    return 0;
 }
 
 /* 3.N of a file named python3.N or libpython3.N.so*; 0 of others, as builds for debugging and without a lock. */
@@ -206,7 +128,9 @@ static bool fits(const struct layout *at)
            at->code_name + 8u <= CODE_BYTES && at->code_lines + 8u <= CODE_BYTES && at->code_first_line + 4u <= CODE_BYTES;
 }
 
-struct python *python_of(struct tracee *thread, uint64_t base, const char *path)
+static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most);
+
+struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
     uint32_t minor = minor_of(path);
@@ -215,6 +139,7 @@ struct python *python_of(struct tracee *thread, uint64_t base, const char *path)
     struct python *python = calloc(1, sizeof *python);
     if (!python)
         die("no memory");
+    python->interpreter.frames = frames_of;
     python->minor = minor;
     python->runtime = symbol(thread, &symbols, "_PyRuntime");
     python->code_type = symbol(thread, &symbols, "PyCode_Type");
@@ -224,7 +149,7 @@ struct python *python_of(struct tracee *thread, uint64_t base, const char *path)
     if (known && minor < sizeof layouts / sizeof *layouts)
         python->at = layouts[minor];
     if (known && (minor == 13 ? described(thread, python) : true) && fits(&python->at))
-        return python;
+        return &python->interpreter;
     free(python);
     return NULL;
 }
@@ -248,7 +173,7 @@ static bool state_of(struct tracee *thread, const struct python *python, unsigne
     return false;
 }
 
-static const unsigned char *frame_at(struct tracee *thread, uint64_t address)
+static const unsigned char *frame_bytes(struct tracee *thread, uint64_t address)
 {
     if (address < window.start || address + FRAME_BYTES > window.start + window.size) {
         window.start = address & ~(uint64_t)(PAGE - 1);
@@ -298,50 +223,12 @@ static size_t text_at(struct tracee *thread, const struct python *python, uint64
     return size;
 }
 
-/* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there. */
-static size_t absolute(struct tracee *thread, char *path, size_t size)
-{
-    char link[64], full[2 * PATH_ROOM];
-    if (!size || path[0] == '/' || path[0] == '<' || size >= PATH_ROOM)
-        return size;
-    snprintf(link, sizeof link, "/proc/%d/cwd", thread->tid);
-    ssize_t folder = readlink(link, full, PATH_ROOM);
-    if (folder <= 0)
-        return size;
-    full[folder] = '/';
-    memcpy(full + folder + 1, path, size);
-    full[(size_t)folder + 1 + size] = '\0';
-    if (access(full, F_OK) != 0)
-        return size;
-    memcpy(path, full, (size_t)folder + 1 + size);
-    return (size_t)folder + 1 + size;
-}
-
-static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
-    return hash;
-}
-
-/* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
-uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
-{
-    uint64_t hash = hash_of(hash_of(0xcbf29ce484222325u, &head, sizeof head), bytes, size);
-    struct pair *found = pair_in(&codes, hash, size);
-    if (!found->id) {
-        found->id = (uint32_t)codes.used;
-        trace_bytes(thread, (struct cc_event){.kind = CC_CODE_DEF, .aux = found->id}, &head, sizeof head, bytes, size);
-    }
-    return found->id;
-}
-
 static uint32_t read_code(struct tracee *thread, const struct python *python, const struct code_key *key)
 {
     static char bytes[4 * PATH_ROOM + 4 * LONGEST_NAME + LONGEST_TABLE];
     struct cc_code head = {.version = 3u << 8 | python->minor, .first_line = key->first_line};
     unsigned char lines[BYTES_DATA];
-    size_t file = absolute(thread, bytes, text_at(thread, python, key->file, bytes, PATH_MAX));
+    size_t file = path_absolute(thread, bytes, text_at(thread, python, key->file, bytes, PATH_MAX));
     size_t name = text_at(thread, python, key->name, bytes + file, LONGEST_NAME);
     if (!file || !name || memory_read(thread, key->lines, lines, sizeof lines) != sizeof lines ||
         word_in(lines, OBJECT_TYPE) != python->bytes_type)
@@ -372,11 +259,12 @@ static uint32_t code_number(struct tracee *thread, struct python *python, uint64
     return known->code;
 }
 
-size_t python_frames(struct tracee *thread, struct python *python, struct script_frame *frames, size_t most)
+static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most)
 {
-    static uint64_t addresses[PYTHON_DEEPEST], instructions[PYTHON_DEEPEST];
-    static unsigned char heads[PYTHON_DEEPEST][CODE_BYTES];
-    struct iovec here, there[PYTHON_DEEPEST];
+    static uint64_t addresses[STACK_DEEPEST], instructions[STACK_DEEPEST];
+    static unsigned char heads[STACK_DEEPEST][CODE_BYTES];
+    struct iovec here, there[STACK_DEEPEST];
+    struct python *python = (struct python *)interpreter;
     const struct layout *at = &python->at;
     unsigned char state[STATE_BYTES];
     window.size = 0;
@@ -386,8 +274,8 @@ size_t python_frames(struct tracee *thread, struct python *python, struct script
     if (at->through_c && frame)
         frame = word_of(thread, frame + at->within_c);
     size_t depth = 0, found = 0;
-    for (unsigned steps = 0; frame && depth < most && depth < PYTHON_DEEPEST && steps < 2 * PYTHON_DEEPEST; steps++) {
-        const unsigned char *bytes = frame_at(thread, frame);
+    for (unsigned steps = 0; frame && depth < most && depth < STACK_DEEPEST && steps < 2 * STACK_DEEPEST; steps++) {
+        const unsigned char *bytes = frame_bytes(thread, frame);
         if (!bytes)
             break;
         frame = word_in(bytes, at->frame_previous);

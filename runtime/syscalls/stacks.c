@@ -14,7 +14,7 @@
 #define LARGEST (1u << 20)  /* bytes of a frame that a frame pointer may span */
 #define LONGEST_CALL 7u
 #define NO_MODULE UINT32_MAX
-#define IN_CODE ((uint64_t)1 << 32) /* of a pair of `sites`: its number is of a code of Python, not of a module */
+#define IN_CODE ((uint64_t)1 << 32) /* of a pair of `sites`: its number is of a function of a script, not of a module */
 
 struct range {
     uint64_t start, end, offset;
@@ -33,8 +33,8 @@ struct known {
 struct code {
     struct range *ranges;
     size_t count;
-    struct python *python;  /* NULL if it runs no Python that is known */
-    uint32_t python_module, program_module;
+    struct interpreter *interpreter; /* NULL if it has none that is known */
+    uint32_t interpreter_module, program_module, java_module; /* java_module: our agent */
     struct known known[KNOWN];
 };
 static struct {             /* the part of the thread's stack that was read last */
@@ -43,6 +43,7 @@ static struct {             /* the part of the thread's stack that was read last
     uint64_t word[WINDOW];
 } window;
 
+static struct interpreter *(*const interpreters[])(struct tracee *, uint64_t, const char *) = {python_of, shell_of};
 static struct table sites, stacks; /* by (module, offset); by (parent, site) */
 static char **modules;
 static uint32_t module_count;
@@ -97,8 +98,11 @@ static struct code *code_of(struct tracee *thread)
         range.module = module_of(thread, line + path);
         if (strcmp(line + path, program) == 0)
             code->program_module = range.module;
-        if (!code->python && (code->python = python_of(thread, base, line + path)))
-            code->python_module = range.module;
+        if (is_java_agent(line + path))
+            code->java_module = range.module;
+        for (size_t i = 0; i < sizeof interpreters / sizeof *interpreters && !code->interpreter; i++)
+            if ((code->interpreter = interpreters[i](thread, base, line + path)))
+                code->interpreter_module = range.module;
         struct range *wider = realloc(code->ranges, (code->count + 1) * sizeof *wider);
         if (!wider)
             die("no memory");
@@ -118,7 +122,7 @@ void stack_forget(struct process *process)
     if (code)
         free(code->ranges);
     if (code)
-        free(code->python);
+        free(code->interpreter);
     free(code);
     process->code = NULL;
 }
@@ -278,9 +282,19 @@ static bool makes_calls(uint32_t module)
     return false;
 }
 
+static uint32_t stack_within(struct tracee *thread, uint32_t outer, uint32_t site)
+{
+    struct pair *pair = pair_in(&stacks, outer, site);
+    if (!pair->id) {
+        pair->id = trace_number(&trace_header()->next_stack);
+        trace_event(thread, (struct cc_event){.kind = CC_STACK_DEF, .stack = pair->id, .aux = outer, .site = site});
+    }
+    return pair->id;
+}
+
 void stack_locate(struct tracee *thread)
 {
-    static struct script_frame inner[PYTHON_DEEPEST];
+    static struct script_frame inner[STACK_DEEPEST];
     if (thread->located)
         return;
     thread->located = is_shown(thread);
@@ -289,17 +303,21 @@ void stack_locate(struct tracee *thread)
     struct code *code = code_of(thread);
     uint64_t registers[KEPT_REGISTERS];
     uint32_t frames[DEEPEST], depth = 0;
-    size_t many = code->python ? python_frames(thread, code->python, inner, PYTHON_DEEPEST) : 0;
+    struct interpreter *interpreter = code->interpreter;
+    size_t many = interpreter ? interpreter->frames(thread, interpreter, inner, STACK_DEEPEST) : 0;
     bool reported = !many && scripts_report(thread->process);
     memcpy(registers, thread->registers, sizeof registers);
     window.start = window.words = 0;
     for (bool exact = false, more = true; more && depth < DEEPEST;) {
         const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
-        if (many && depth && here->module == code->python_module)
+        if (many && depth && here->module == code->interpreter_module)
             break; /* what the interpreter is called by, its own frames show */
+        if (depth && here->module && here->module == code->java_module &&
+            (many = java_frames(thread, registers[KEPT_RBP], inner, STACK_DEEPEST)))
+            break;
         if (reported && depth && here->module == code->program_module) {
             reported = false;
-            many = script_frames(thread, here->described ? here->rule.start : here->address, inner, PYTHON_DEEPEST);
+            many = script_frames(thread, here->described ? here->rule.start : here->address, inner, STACK_DEEPEST);
             if (many)
                 break;
         }
@@ -310,17 +328,28 @@ void stack_locate(struct tracee *thread)
                                : leave_by_pointer(thread, code, depth == 1, registers);
     }
     depth = with_script(thread, inner, many, frames, depth);
-    uint32_t stack = 0;
-    while (depth > 1) {
-        uint32_t site = frames[--depth];
-        struct pair *pair = pair_in(&stacks, stack, site);
-        if (!pair->id) {
-            pair->id = trace_number(&trace_header()->next_stack);
-            trace_event(thread, (struct cc_event){.kind = CC_STACK_DEF, .stack = pair->id, .aux = stack, .site = site});
-        }
-        stack = pair->id;
-    }
+    uint32_t stack = thread->process->launched;
+    while (depth > 1)
+        stack = stack_within(thread, stack, frames[--depth]);
     thread->site = frames[0];
     thread->stack = stack;
+    thread->scripted = many > 0;
     thread->located = true;
 }
+
+/* What a script runs (a shell's mv) is called by the script: its stacks continue with that of the call which executes it. What
+ * executes it in between, as env does, is left out. */
+static enum then launches(struct tracee *thread)
+{
+    stack_locate(thread);
+    struct process *process = thread->process;
+    process->launching = thread->scripted ? stack_within(thread, thread->stack, thread->site) : process->launched;
+    return SKIP;
+}
+
+void stack_launched(struct process *process)
+{
+    process->launched = process->launching;
+}
+
+const struct handler program_runs = {launches, NULL, true};

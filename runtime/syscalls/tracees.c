@@ -62,6 +62,7 @@ static struct process *process_of(pid_t pid)
         for (size_t i = 0; i < parent->mapping_count; i++)
             mapping_add(process, parent->mappings[i]);
         process->elsewhere = parent->elsewhere;
+        process->launched = parent->launched;
     }
     return process;
 }

@@ -14,11 +14,13 @@ from support.paths import EXAMPLES
 LANGUAGES = EXAMPLES / "languages"
 IN_PLACE = "`cfg.json` can be empty after a crash: it is emptied before it is written"
 # By the end of the name: the program that runs it, or builds it, and the line that the careless one is blamed with.
-RUNS = {"py": "python3", "js": "node", "rb": "ruby", "pl": "perl", "php": "php", "sh": "sh", "java": "java"}
+RUNS = {"py": "python3", "js": "node", "rb": "ruby", "pl": "perl", "php": "php", "sh": "bash", "java": "java"}
 BUILDS = {"go": ["go", "build", "-o"], "rs": ["rustc", "-g", "-o"]}
 BLAMED = {
     "py": "`cfg.json` can be empty after a crash: `save` (careless.py:5) empties it before it writes it",
     "js": "`cfg.json` can be empty after a crash: `save` (careless.js:4) empties it before it writes it",
+    "java": "`cfg.json` can be empty after a crash: `Careless.save` (Careless.java:7) empties it before it writes it",
+    "sh": "`cfg.json` can be empty after a crash: `save` (careless.sh:2) empties it before it writes it",
     "go": "`cfg.json` can be empty after a crash: `main.save` (careless.go:9) empties it before it writes it",
     "rs": "`cfg.json` can be empty after a crash: `save` (careless.rs:4) empties it before it writes it",
 }

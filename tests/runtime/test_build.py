@@ -195,7 +195,7 @@ def test_the_recorder_is_clean_under_sanitizers(
     target = tmp_path / "checked"
     objects = [str(path) for path in sorted(sanitized.glob("*.o"))]
     subprocess.run([sanitizing, *SANITIZE, str(tmp_path / "program.o"), *objects, "-o", str(target)], check=True)
-    plain = RuntimeLibrary(*[Path("")] * 5)
+    plain = RuntimeLibrary(*[Path("")] * 6)
     recording = record(Workload([str(target), "{pool}", scene], ["*.db"], timeout_s=300), tmp_path / "w", runtime=plain)
     assert "Sanitizer" not in recording.stderr.read_text()
     assert "runtime error" not in recording.stderr.read_text()

@@ -1,8 +1,8 @@
 """Where system calls and stores are made: which function a site of a call stack is in, and what it is called.
 
-A site is one of machine code, an offset in a program or library; one of a function of Python, in its source; or one of
-code that crashcheck-cc built, which the program facts describe. Instrumented code records its own stacks, of its sites
-alone; below the functions of Python are the libraries that they call.
+A site is one of machine code, an offset in a program or library; one of a function of a script, in its source; or one
+of code that crashcheck-cc built, which the program facts describe. Instrumented code records its own stacks, of its
+sites alone; below the functions of scripts are the libraries that they call, and those of programs that they run.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class CallPlaces:
     def is_instrumented(self, site: int) -> bool:
         """Whether crashcheck-cc built the code: then the innermost site is no place in a library."""
         return site not in self.trace.call_sites
+
+    def is_scripted(self, site: int) -> bool:
+        """Whether it is a line of a script."""
+        call = self.trace.call_sites.get(site)
+        return call is not None and bool(call.name)
 
     def shows(self, frames: Frames) -> bool:
         """Whether frames show who made a call: not only that it was made, and no code that was compiled at run time."""

@@ -112,8 +112,8 @@ def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts
 
 def silent_processes(operations: CallOperations) -> tuple[int, ...]:
     """Processes whose stacks do not show what they do: most of their updates have no known caller, come from code that
-    was compiled at run time, or are below a place that calls at least three functions. An interpreter has such a place,
-    where it calls what the script names."""
+    was compiled at run time, or are below a place in machine code that calls at least three functions. An interpreter
+    has such a place, where it calls what the script names."""
     places, out = operations.places, []
     for process in unique(operations.process).tolist():
         mine = operations.process == process
@@ -127,7 +127,7 @@ def silent_processes(operations: CallOperations) -> tuple[int, ...]:
             count
             for call, count in zip(calls.tolist(), many.tolist(), strict=True)
             if places.shows(operations.frames[call])
-            and all(len(called.get(site, ())) < TARGETS for site in operations.frames[call])
+            and all(len(called.get(site, ())) < TARGETS or places.is_scripted(site) for site in operations.frames[call])
         )
         if 2 * says < int(many.sum()):
             out.append(process)

@@ -8,9 +8,13 @@
  *   memory        of the program
  *   table         numbers for pairs of numbers
  *   unwind        how to leave a stack frame
+ *   symbols       what modules of the program export
+ *   codes         numbers for the functions of scripts
  *   python        the frames of Python functions
+ *   shell         those of bash scripts
+ *   java          the frames of Java functions
  *   javascript    the frames of JavaScript functions
- *   preload       what Node loads before the program
+ *   preload       what Node and Java load before the program
  *   stacks        where a call was made
  *   unfollowed    names what is not followed
  *   places        descriptors and paths of the program
@@ -105,6 +109,8 @@ struct process {
     bool elsewhere;     /* its root, or what is mounted, may be another than ours */
     struct code *code;  /* stacks.c: what is executable in it */
     struct scripts *scripts; /* javascript.c */
+    struct java *java;  /* java.c */
+    uint32_t launching, launched; /* stacks.c: stacks of the scripts that execute, or executed, its program; 0: none */
     struct process *next;
 };
 struct place {          /* a path of the program */
@@ -137,6 +143,7 @@ struct tracee {
     bool in_call;       /* it will stop when the call returns */
     bool waiting;       /* for another thread's update to end */
     bool located;       /* site and stack are those of this call */
+    bool scripted;      /* they have functions of a script that the process itself runs */
     bool apart;         /* its descriptors are not those of its process */
     enum filter_data kind;
     const struct handler *handler; /* of the call */
@@ -193,16 +200,40 @@ struct table {
 };
 struct pair *pair_in(struct table *table, uint64_t first, uint64_t second); /* where it is new, it is added */
 
-/* python.c */
-#define PYTHON_DEEPEST 256u /* frames; of deeper stacks the outermost are missing */
-struct python;              /* a process's interpreter */
+/* symbols.c */
+struct symbols {            /* of a module */
+    uint64_t bias, names, table, hashes;
+};
+uint64_t word_of(struct tracee *thread, uint64_t address); /* 0 if it cannot be read */
+bool symbols_of(struct tracee *thread, uint64_t base, struct symbols *symbols); /* base: where the module's file begins */
+uint64_t symbol(struct tracee *thread, const struct symbols *symbols, const char *name); /* its address, 0 if it is not exported */
+
+/* codes.c */
 struct script_frame {
     uint32_t code;          /* number of its CC_CODE_DEF */
     uint64_t offset;        /* of a site in it: CC_SITE_IN_CODE */
 };
-struct python *python_of(struct tracee *thread, uint64_t base, const char *path); /* of a module, where its file begins; NULL: none */
-uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size); /* its number */
-size_t python_frames(struct tracee *thread, struct python *python, struct script_frame *frames, size_t most); /* innermost first */
+/* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
+uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size);
+struct script_frame frame_at(struct tracee *thread, struct cc_code head, const char *file_and_name, uint32_t line, uint32_t column);
+/* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there; its size. */
+size_t path_absolute(struct tracee *thread, char *path, size_t size);
+
+/* python.c, shell.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
+#define STACK_DEEPEST 256u  /* frames; of deeper stacks the outermost are missing */
+struct interpreter {
+    size_t (*frames)(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most); /* innermost first */
+};
+struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path);
+struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path);
+
+/* java.c */
+#define JAVA_AGENT "java.so"
+void java_runs(struct process *process, const char *source); /* java Save.java: where its source is */
+void java_end(struct process *process);
+bool is_java_agent(const char *path); /* of a module: it is ours, java_agent.c */
+size_t java_frames(struct tracee *thread, uint64_t frame, struct script_frame *frames, size_t most); /* innermost first. frame: the
+                            * frame pointer of a function of the agent */
 
 /* javascript.c */
 #define SCRIPT_DEEPEST 32u  /* frames of a report */
@@ -217,11 +248,13 @@ void script_forget(struct tracee *thread);
 void scripts_end(struct process *process);
 
 /* preload.c */
-void preload_use(const char *file); /* the module that Node loads */
+void preload_module(const char *file); /* that Node loads */
+void preload_agent(const char *file);  /* that Java loads */
 void preload_begin(struct tracee *thread, const char *path); /* its process has become the program of that path */
 
 /* stacks.c */
 void stack_locate(struct tracee *thread);
+void stack_launched(struct process *process); /* it has executed a program */
 void stack_forget(struct process *process); /* its mappings have changed */
 
 /* unfollowed.c */
@@ -279,7 +312,7 @@ extern const struct handler name_open, name_make, name_link, name_symlink, name_
 extern const struct handler map_map, map_unmap, map_move, map_sync;
 extern const struct handler sync_file, sync_all;
 extern const struct handler aio_submit, aio_destroy;
-extern const struct handler output_send, output_pair, output_mark, script_report;
+extern const struct handler output_send, output_pair, output_mark, script_report, program_runs;
 extern const struct handler call_unseen, call_uring, call_mounts, call_clones, call_controls;
 size_t content_gather(struct tracee *thread, bool vectored, uint64_t address, uint64_t parts, char *to, size_t size);
 void content_arrive(struct tracee *thread, int fd, struct inode *inode, uint64_t size); /* of a file from outside: CC_CONTENT, or CC_WRITE if it is unsynced */

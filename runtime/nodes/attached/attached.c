@@ -48,7 +48,7 @@ SHOWN bool attached_open(const char *trace, const char *folder, pid_t pid, const
 SHOWN bool attached_wants(uint64_t number)
 {
     const struct handler *handler = handler_of((long)number);
-    return handler && handler != &call_uring && handler != &call_clones && handler != &call_unseen;
+    return handler && handler != &call_uring && handler != &call_clones && handler != &call_unseen && handler != &program_runs;
 }
 
 static void stopped_at(struct tracee *thread, const struct user_regs_struct *now)

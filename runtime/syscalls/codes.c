@@ -1,0 +1,52 @@
+/* Numbers for the functions of scripts, as the trace defines them: by their names and files, not by where they are in memory. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "syscalls/recorder.h"
+
+#define COLUMN_BITS 32 /* of an offset: the line is above them */
+
+static struct table codes; /* by a hash of what they are, and its size */
+
+size_t path_absolute(struct tracee *thread, char *path, size_t size)
+{
+    char link[64], full[2 * PATH_ROOM];
+    if (!size || path[0] == '/' || path[0] == '<' || size >= PATH_ROOM)
+        return size;
+    snprintf(link, sizeof link, "/proc/%d/cwd", thread->tid);
+    ssize_t folder = readlink(link, full, PATH_ROOM);
+    if (folder <= 0)
+        return size;
+    full[folder] = '/';
+    memcpy(full + folder + 1, path, size);
+    full[(size_t)folder + 1 + size] = '\0';
+    if (access(full, F_OK) != 0)
+        return size;
+    memcpy(path, full, (size_t)folder + 1 + size);
+    return (size_t)folder + 1 + size;
+}
+
+static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
+{
+    uint64_t hash = hash_of(hash_of(0xcbf29ce484222325u, &head, sizeof head), bytes, size);
+    struct pair *found = pair_in(&codes, hash, size);
+    if (!found->id) {
+        found->id = (uint32_t)codes.used;
+        trace_bytes(thread, (struct cc_event){.kind = CC_CODE_DEF, .aux = found->id}, &head, sizeof head, bytes, size);
+    }
+    return found->id;
+}
+
+struct script_frame frame_at(struct tracee *thread, struct cc_code head, const char *file_and_name, uint32_t line, uint32_t column)
+{
+    uint32_t code = code_defined_as(thread, head, file_and_name, head.file_bytes + head.name_bytes);
+    return (struct script_frame){code, (uint64_t)line << COLUMN_BITS | column};
+}

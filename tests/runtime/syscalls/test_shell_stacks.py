@@ -1,0 +1,90 @@
+"""Stacks of bash: function and line of what a script does, and of what it runs, are those that the script sees."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crashcheck.analyzer.trace.reader import CallSite, Trace, read
+from crashcheck.runtime.record import Workload, record
+from crashcheck.runtime.trace_format import Kind
+
+BASH = shutil.which("bash") or ""
+Frame = tuple[str, str, int]
+
+pytestmark = pytest.mark.skipif(not BASH, reason="there is no bash here")
+
+
+def traced(folder: Path, *words: str) -> Trace:
+    return read(record(Workload([*words], ["*"], timeout_s=60.0, recorder="syscalls"), folder / "run").trace)
+
+
+def frames_of(trace: Trace, index: int) -> list[CallSite]:
+    event = trace.events[index]
+    sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
+    return [site for site in sites if site.name]
+
+
+def of_kind(trace: Trace, kind: Kind) -> Iterator[tuple[list[Frame], bytes]]:
+    for index in np.flatnonzero(trace.events["kind"] == kind).tolist():
+        yield [(site.module, site.name, site.line) for site in frames_of(trace, index)], trace.data(index)
+
+
+def test_a_write_has_the_functions_and_lines_that_the_script_sees_itself(tmp_path: Path) -> None:
+    library, script = tmp_path / "library.sh", tmp_path / "save.sh"
+    show = 'echo "$LINENO ${BASH_LINENO[*]}|${FUNCNAME[*]:-main}|${BASH_SOURCE[*]}" >> "$1"'
+    library.write_text(f"inner() {{\n  local x=1\n  if true; then\n    {show}\n  fi\n}}\n")
+    script.write_text(
+        f'# a script\n. {library}\nouter() {{\n  inner "$1"\n  {show}\n\n  ( {show} )\n}}\n'
+        f'{show}\nouter "$1"\nfor i in 1 2; do\n  outer "$1"\ndone\n{show} &\nwait\n: "$({show})"\n'
+    )
+    trace = traced(tmp_path, BASH, str(script), "{pool}/f")
+    writes = 0
+    for frames, data in of_kind(trace, Kind.WRITE):
+        lines, names, files = (part.split() for part in data.decode().split("|"))
+        assert frames == [(file, name, int(line)) for file, name, line in zip(files, names, lines[:-1], strict=True)]
+        writes += 1
+    assert writes == 12
+
+
+def test_what_a_script_runs_has_its_line_behind_what_it_is_itself_also_by_way_of_another_program(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "save.sh"
+    script.write_text(
+        'cd "$1" || exit\nsave() {\n  mv a b\n}\necho x > a\nsave\nenv nice mv b c\n(mv c d)\nexec mv d e\n'
+    )
+    trace = traced(tmp_path, BASH, str(script), "{pool}")
+    module = str(script)
+    assert [frames for frames, _ in of_kind(trace, Kind.NAME_RENAME)] == [
+        [(module, "save", 3), (module, "main", 6)],
+        [(module, "main", 7)],
+        [(module, "main", 8)],
+        [(module, "main", 9)],
+    ]
+
+
+def test_what_a_script_of_python_runs_has_the_stack_of_both(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "save.sh", tmp_path / "save.py"
+    inner.write_text('\necho x > "$1"\n')
+    outer.write_text(
+        f"import subprocess, sys\n\ndef save():\n    subprocess.run(['{BASH}', '{inner}', sys.argv[1]])\n\nsave()\n"
+    )
+    ((frames, _),) = of_kind(traced(tmp_path, sys.executable, "-I", str(outer), "{pool}/f"), Kind.WRITE)
+    assert frames[0] == (str(inner), "main", 2)
+    own = [frame for frame in frames if frame[0] == str(outer)]
+    assert own == [(str(outer), "save", 4), (str(outer), "<module>", 6)]
+
+
+def test_a_command_on_the_command_line_has_its_line_and_a_copy_under_another_name_none(tmp_path: Path) -> None:
+    renamed = shutil.copy(BASH, tmp_path / "shell")
+    for number, (shell, expected) in enumerate(((BASH, [("<string>", "main", 2)]), (str(renamed), []))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        ((frames, _),) = of_kind(traced(folder, shell, "-c", ":\necho x > $0", "{pool}/f"), Kind.WRITE)
+        assert frames == expected
