@@ -21,13 +21,15 @@ from crashcheck.source import SourceTree, is_installed, source_line, source_line
 
 # Of a call into it, as `slot->store(v)`, the text names what is stored to.
 _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
-# Where the installers of Python, Node, Go and Rust put packages, and where the libraries of these languages are.
+# Where the installers of Python, Node, Go, Rust, Perl, PHP and Ruby put packages, and where their libraries are.
 # Rust's has the paths that it was built with.
 _PACKAGES = re.compile(
     r"/(site-packages|dist-packages|node_modules|pkg/mod/(?!golang\.org/toolchain)|\.cargo/registry)/"
+    r"|^/usr/(local/)?share/perl5?/|/lib/perl5?/site_perl/|/perl5/lib/perl5/|/vendor/[\w.-]+/[\w.-]+/|/gems/[^/]+-\d[^/]*/"
 )
 _LIBRARY = re.compile(
     r"/(lib|lib64)/python3(\.\d+)?/|^/rustc/|^/rust/deps/|/rustlib/src/|/go(-\d[.\d]*)?/src/"
+    r"|^/usr/(local/)?(lib|share)(/x86_64-linux-gnu)?/perl[\d./-]|/lib/ruby/(vendor_ruby/)?[\d.]+/|^<internal:"
     r"|/pkg/mod/golang\.org/toolchain@|^_cgo_"
     r"|^/usr/(local/)?include/|^/usr/(local/)?lib\w*/(gcc|llvm-[\d.]+|clang|x86_64-linux-gnu)/|/include/c\+\+/"
 )
