@@ -43,7 +43,7 @@ static struct {             /* the part of the thread's stack that was read last
     uint64_t word[WINDOW];
 } window;
 
-static struct interpreter *(*const interpreters[])(struct tracee *, uint64_t, const char *) = {python_of, shell_of, perl_of};
+static struct interpreter *(*const interpreters[])(struct tracee *, uint64_t, const char *) = {python_of, shell_of, perl_of, php_of};
 static struct table sites, stacks; /* by (module, offset); by (parent, site) */
 static char **modules;
 static uint32_t module_count;
@@ -341,8 +341,10 @@ void stack_locate(struct tracee *thread)
  * executes it in between, as env does, is left out. */
 static enum then launches(struct tracee *thread)
 {
-    stack_locate(thread);
     struct process *process = thread->process;
+    if ((uint32_t)thread->tid == trace_header()->main_pid && !process->executed)
+        return SKIP;        /* the recorder's own, which becomes the command */
+    stack_locate(thread);
     process->launching = thread->scripted ? stack_within(thread, thread->stack, thread->site) : process->launched;
     return SKIP;
 }
@@ -350,6 +352,7 @@ static enum then launches(struct tracee *thread)
 void stack_launched(struct process *process)
 {
     process->launched = process->launching;
+    process->executed = true;
 }
 
 const struct handler program_runs = {launches, NULL, true};

@@ -20,6 +20,7 @@ BLAMED = {
     "py": "`cfg.json` can be empty after a crash: `save` (careless.py:5) empties it before it writes it",
     "js": "`cfg.json` can be empty after a crash: `save` (careless.js:4) empties it before it writes it",
     "java": "`cfg.json` can be empty after a crash: `Careless.save` (Careless.java:7) empties it before it writes it",
+    "php": "`cfg.json` can be empty after a crash: `save` (careless.php:4) empties it before it writes it",
     "pl": "`cfg.json` can be empty after a crash: `save` (careless.pl:5) empties it before it writes it",
     "sh": "`cfg.json` can be empty after a crash: `save` (careless.sh:2) empties it before it writes it",
     "go": "`cfg.json` can be empty after a crash: `main.save` (careless.go:9) empties it before it writes it",

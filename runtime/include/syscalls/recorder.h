@@ -13,6 +13,7 @@
  *   python        the frames of Python functions
  *   shell         those of bash scripts
  *   perl          those of Perl
+ *   php           those of PHP
  *   java          the frames of Java functions
  *   javascript    the frames of JavaScript functions
  *   preload       what Node and Java load before the program
@@ -107,6 +108,7 @@ struct process {
     uint32_t threads;
     size_t mapping_count;
     struct mapping *mappings;
+    bool executed;      /* a program, itself */
     bool elsewhere;     /* its root, or what is mounted, may be another than ours */
     struct code *code;  /* stacks.c: what is executable in it */
     struct scripts *scripts; /* javascript.c */
@@ -220,7 +222,7 @@ struct script_frame frame_at(struct tracee *thread, struct cc_code head, const c
 /* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there; its size. */
 size_t path_absolute(struct tracee *thread, char *path, size_t size);
 
-/* python.c, shell.c, perl.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
+/* python.c, shell.c, perl.c, php.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
 #define STACK_DEEPEST 256u  /* frames; of deeper stacks the outermost are missing */
 struct interpreter {
     size_t (*frames)(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most); /* innermost first */
@@ -228,6 +230,7 @@ struct interpreter {
 struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path);
+struct interpreter *php_of(struct tracee *thread, uint64_t base, const char *path);
 
 /* java.c */
 #define JAVA_AGENT "java.so"
