@@ -26,6 +26,7 @@ from crashcheck.checker.findings.cause import CUT_SHORT, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, TRACE_ALL, PrefixProof
+from crashcheck.checker.findings.programs import no_line
 from crashcheck.checker.findings.schedule import Schedule
 from crashcheck.checker.findings.stretches import GIVEN_UP
 from crashcheck.checker.findings.undo_logs import UndoLogs
@@ -338,6 +339,15 @@ class Register:
             yield GIVEN_UP
         if answered := answered_from(self.subject, cause):
             yield answered
+        if why := self._no_line(cause):
+            yield why
+
+    def _no_line(self, cause: Cause) -> str:
+        """Why a finding in a script's file has no line."""
+        piece = cause.kept if cause.kept is not None else cause.lost
+        if piece is None or any(location.line for location in self._locations(cause) if location is not None):
+            return ""
+        return no_line(self.subject.trace, self.subject.event_of(piece))
 
     def _instantiations(self, draft: DraftFinding) -> Iterator[str]:
         """The instantiations of a template in whose failing states an update of the blamed place is lost, or kept."""

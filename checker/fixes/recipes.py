@@ -9,13 +9,11 @@ import os
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
 from crashcheck.analyzer.persistence.names import RENAME
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.findings.cause import Cause
+from crashcheck.checker.findings.programs import program_of
 from crashcheck.checker.subject import Subject
-from crashcheck.runtime.trace_format import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,21 +235,7 @@ def _language(subject: Subject, event: int) -> Language | None:
         named = next((language for ends, language in _BY_FILE if ends.search(here.file)), None)
         if named is not None or os.path.splitext(here.file)[1]:
             return named
-    program = _program(subject, event)
+    program = program_of(subject.trace, event)
     if program in _BY_SHELL:
         return SHELL
     return next((language for named, language in _BY_PROGRAM if named.search(program)), None)
-
-
-def _program(subject: Subject, event: int) -> str:
-    """What the process of an event had executed by then, or the process that it was forked from."""
-    events = subject.trace.events[:event]
-    pid = int(subject.trace.events["pid"][event])
-    while True:
-        own = np.flatnonzero((events["kind"] == Kind.EXEC) & (events["pid"] == pid))
-        if len(own):
-            return os.path.basename(os.fsdecode(subject.trace.data(int(own[-1]))))
-        forks = np.flatnonzero((events["kind"] == Kind.FORK) & (events["payload"] == pid))
-        if not len(forks):
-            return ""
-        events, pid = events[: int(forks[-1])], int(events["pid"][forks[-1]])

@@ -65,3 +65,24 @@ def test_a_careless_program_fails_with_its_line_and_a_careful_one_passes(
     )
     code, line = tried(LANGUAGES / f"{careful}.{ends}", tmp_path / "careful", environment)
     assert (code, "No crash" in line or "no finding" in line.lower()) == (0, True), line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "ends", "why"),
+    [
+        ("dash", "sh", "dash keeps no line that can be read; bash does"),
+        ("ruby", "rb", "functions of Ruby are not read"),
+    ],
+)
+def test_a_finding_without_a_line_names_the_reason(
+    program: str, ends: str, why: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"there is no {program} here")
+    (tmp_path / "cfg.json").write_text("{}\n")
+    words = ["try", "--budget", "60s", "--states", "60", "--", program, str(LANGUAGES / f"careless.{ends}")]
+    done = run_crashcheck(*words, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (1, "saved\n")
+    assert f"; no line is known: {why}\n" in done.stderr
+    assert IN_PLACE in done.stderr
