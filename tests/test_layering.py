@@ -21,6 +21,7 @@ BASE = {
     "interruption",
     "masking",
     "models",
+    "one_folder",
     "ports",
     "source",
 }

@@ -64,5 +64,5 @@ def drain(fd: int, capture: Capture, *, once: bool = False) -> int:
         except BlockingIOError:
             return capture.total
         capture.add(data)
-        if once:
+        if once or not data:
             return capture.total

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,17 +43,14 @@ class CheckCommand:
     @staticmethod
     def find(command: Command, folder: Path, search: str | None = None) -> CheckCommand:
         """`folder`: where it runs; `search`: its PATH. CrashcheckError check-not-started if it is not to be found."""
+        if command.folders_at:
+            return _given_folders(command, folder, search)
         plain, variables = command.without_shell()
         found = _program(plain.words[0], folder, search) if plain.words else None
         if command.shell:
             return CheckCommand(plain, found, variables) if found else CheckCommand(command, "/bin/sh")
-        program = command.words[0]
         if found is None:
-            raise CrashcheckError(
-                "check-not-started",
-                f"the check program {program} does not exist or cannot be executed (looked for from {folder})",
-                "Build it first ([build] command), or correct [check] command.",
-            )
+            raise _not_found(command.words[0], folder)
         return CheckCommand(command, found)
 
     def argv(self, pool: str, acked: int, stdout: str, ops: str | None = None) -> list[str]:
@@ -73,8 +70,29 @@ class CheckCommand:
         if self.function:
             return self.function
         argv = self.command.argv(pool=pool, acked=str(acked), stdout=stdout, port=str(ports.FIRST))
+        if at := self.command.folders_at:
+            given = shlex.quote(f"{pool}\\t{acked}\\t{stdout}\\n")
+            return f"printf {given} | {shlex.join(argv[at:])}"
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         return argv[2] if self.command.shell else " ".join([*variables, shlex.join(argv)])
+
+
+def _given_folders(command: Command, folder: Path, search: str | None) -> CheckCommand:
+    """As `CheckCommand.find`, of a check that is given folders: its own program has to be there, too."""
+    program, at = command.words[0], command.folders_at
+    found = _program(command.words[at], folder, search)
+    if found is None:
+        raise _not_found(command.words[at], folder)
+    words = (*command.words[:at], found, *command.words[at + 1 :])
+    return CheckCommand(replace(command, words=words), program)
+
+
+def _not_found(program: str, folder: Path) -> CrashcheckError:
+    return CrashcheckError(
+        "check-not-started",
+        f"the check program {program} does not exist or cannot be executed (looked for from {folder})",
+        "Build it first ([build] command), or correct [check] command.",
+    )
 
 
 def _program(word: str, folder: Path, search: str | None) -> str | None:

@@ -9,8 +9,9 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,11 +202,7 @@ class Runner:
             started = time.monotonic()  # again, in case that there was one, which did not answer
             offer = None if waiting is None else waiting.offer(argv, pool)
             wanted = () if limits_itself else self.limits.of_resources()
-            with _inherited(wanted):
-                pid = self._start(program, argv, env, offer)
-                # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
-                for which, value in wanted:
-                    _limit(pid, which, value)
+            pid = limited(wanted, partial(self._start, program, argv, env, offer))
         run = _Underway(pid, os.pidfd_open(pid), offer, forked)
         try:
             reason = self._wait_through_ready(run, waiting, order, abandon_fd, started + limit_s)
@@ -354,21 +351,12 @@ class Runner:
             os.close(fd)
 
     def _start(self, program: str, argv: Sequence[str], env: Mapping[str, str], offer: Offer | None) -> int:
+        if offer is None:
+            return spawn(program, argv, env, self._actions())
         try:
-            return os.posix_spawn(
-                program,
-                list(argv),
-                env if offer is None else offer.environment(env),
-                file_actions=self._actions() if offer is None else [*self._actions(), offer.action],
-                setpgroup=0,
-                setsigmask=[],
-                setsigdef=_DEFAULT_SIGNALS,
-            )
-        except OSError as error:
-            raise CheckNotStarted(f"{program}: {error.strerror}") from error
+            return spawn(program, argv, offer.environment(env), [*self._actions(), offer.action])
         finally:
-            if offer is not None:
-                offer.started()
+            offer.started()
 
     def _actions(self) -> list[tuple[int, int, int]]:
         """The descriptors of a command."""
@@ -421,6 +409,32 @@ class Runner:
         if limit is not None and peak_bytes >= limit * 3 // 4 and peak_bytes > _own_peak():
             return "memory"
         return ""
+
+
+def spawn(program: str, argv: Sequence[str], env: Mapping[str, str], actions: Sequence[tuple[int, int, int]]) -> int:
+    """Start a command in a group of its own, `actions`: with these descriptors. Raises CheckNotStarted."""
+    try:
+        return os.posix_spawn(
+            program,
+            list(argv),
+            env,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    except OSError as error:
+        raise CheckNotStarted(f"{program}: {error.strerror}") from error
+
+
+def limited(wanted: Sequence[tuple[int, int]], start: Callable[[], int]) -> int:
+    """Start a child with limits of its own."""
+    with _inherited(wanted):
+        pid = start()
+        # The child is in its dynamic loader at most: it was allowed nothing yet that a limit would refuse.
+        for which, value in wanted:
+            _limit(pid, which, value)
+    return pid
 
 
 def captured(status: int, output: bytes, compared: Sequence[bytes], limits: Limits) -> Ended:

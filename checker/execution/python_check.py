@@ -13,32 +13,21 @@ import os
 import pickle
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from crashcheck.checker.execution.capture import drain
-from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner, RunOrder
+from crashcheck.checker.execution.in_turn import Answer, CheckCall, InTurnRunner, StayingProcess
+from crashcheck.checker.execution.process import CheckNotStarted, Limits, RunOrder
 from crashcheck.checker.execution.waiting import Offer
 from crashcheck.checker.execution.worker import serve
 from crashcheck.checker.execution.worker_start import Channel, Started
 from crashcheck.runtime.copied_process import end_with_parent, fork, use_streams
-from crashcheck.runtime.supervise import end_all
 
 WORDS = ("{pool}", "{acked}", "{stdout}")  # of the command that is written where a function is called
 _FAILED, _LEFT_SOMETHING = 1, 2  # bits of what the process that stays answers
-_EXIT_FAILED = 1 << 8  # a wait status
-
-
-class CheckCall(NamedTuple):
-    """What a run of the check is about: a folder, how many operations had ended, and a file of what was printed."""
-
-    pool: str
-    acked: int
-    printed: str
 
 
 class Entered(BaseException):
@@ -84,21 +73,12 @@ class ForkServer(Channel):
         os.waitpid(self._pid, 0)
 
 
-class PythonRunner(Runner):
+class PythonRunner(InTurnRunner):
     """Calls a function where `Runner` starts a command. The words of that command are WORDS."""
 
     def __init__(self, judge: Judge | None, limits: Limits, folder: Path) -> None:
         super().__init__(limits, folder)
         self._judge = judge
-        self._staying: _Staying | None = None
-        self._runs = 0
-
-    def wait_below(self, root: Path) -> None:
-        """Nothing: there is no command that could wait in crashcheck_ready()."""
-
-    def close(self) -> None:
-        self._end_staying()
-        super().close()
 
     def _start(self, program: str, argv: Sequence[str], env: Mapping[str, str], offer: Offer | None) -> int:
         called = _called(argv)
@@ -125,90 +105,48 @@ class PythonRunner(Runner):
             use_streams(self._write, self._write_errors if self.limits.apart else self._write)
         return pid
 
-    def _in_turn(self, order: RunOrder, abandon_fd: int | None) -> Ended | None:
-        """A run in the process that stays, under a path that no other run has had: the check may remember paths."""
-        if self._judge is None:
-            return None
-        called, streams = _called(order.argv), order.streams
-        pool = Path(called.pool)
-        self._runs += 1
-        link = pool.parent.with_name(f"{self._runs:012d}")
-        link.symlink_to(pool.parent.name)
-        started = time.monotonic()
-        try:
-            process = self._stay()
-            process.ask(called._replace(pool=f"{link}/{pool.name}"))
-            reason = self._wait(process.pidfd, abandon_fd, streams, started + order.limit_s, process.requests.fileno())
-        finally:
-            link.unlink()
-        answer = process.answer() if reason == "ready" else None
-        status = _EXIT_FAILED
-        if answer is None or answer & _LEFT_SOMETHING:
-            status = self._end_staying() or _EXIT_FAILED  # one that ends by itself has not passed
-        if answer is not None:
-            status = _EXIT_FAILED if answer & _FAILED else 0
-        seconds = time.monotonic() - started
-        for fd, capture in streams.items():
-            drain(fd, capture)
-        if reason == "abandoned":
-            raise Abandoned
-        output = streams[self._read]
-        shown = output.bytes().replace(os.fsencode(link), os.fsencode(pool.parent))
-        limit = "output" if reason == "output" else ""
-        return Ended(
-            *(status, reason == "time", limit, shown, output.truncated, seconds, output.digest()),
-            total_bytes=output.total,
-            forked=True,
-        )
+    def _called(self, argv: Sequence[str]) -> CheckCall | None:
+        return None if self._judge is None else _called(argv)
 
-    def _stay(self) -> _Staying:
-        """The process that stays, made if there is none."""
-        if self._staying is not None and self._staying.pid not in self._spared:
-            self._staying.close()  # it has been reaped with what another run had left
-            self._staying = None
-        if self._staying is None:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                pid = self._fork()
-                if pid == 0:
-                    ours.close()
-                    assert self._judge is not None
-                    _answer_in_turn(theirs, self._judge)
-            self._staying = _Staying(pid, os.pidfd_open(pid), ours)
-            self._spared.add(pid)
-        return self._staying
-
-    def _end_staying(self) -> int:
-        """End the process that stays, and all that it has started; its wait status, 0 if there is none."""
-        process, self._staying = self._staying, None
-        if process is None:
-            return 0
-        process.close()
-        if process.pid not in self._spared:
-            return 0
-        self._spared.discard(process.pid)
-        return end_all(process.pid, self._spared)[0]
+    def _begin_staying(self, order: RunOrder) -> StayingProcess:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            pid = self._fork()
+            if pid == 0:
+                ours.close()
+                assert self._judge is not None
+                _answer_in_turn(theirs, self._judge)
+        return _Staying(pid, ours)
 
 
-class _Staying(NamedTuple):
-    """A process that checks one state after another."""
+class _Staying(StayingProcess):
+    """A copy of the test's process that checks one state after another."""
 
-    pid: int
-    pidfd: int
-    requests: socket.socket
+    def __init__(self, pid: int, requests: socket.socket) -> None:
+        super().__init__(pid)
+        requests.setblocking(False)
+        self._requests = requests
+
+    @property
+    def answers_fd(self) -> int:
+        return self._requests.fileno()
 
     def ask(self, called: CheckCall) -> None:
-        with contextlib.suppress(OSError):  # it has ended: its pidfd shows that
-            self.requests.send(pickle.dumps(tuple(called)))
+        with contextlib.suppress(OSError):
+            self._requests.send(pickle.dumps(tuple(called)))
 
-    def answer(self) -> int | None:
-        """Bits of how the check ended; None if the process ended with it."""
-        answer = self.requests.recv(1)
-        return answer[0] if answer else None
+    def answer(self) -> Answer | None:
+        try:
+            bits = self._requests.recv(1)
+        except BlockingIOError:
+            return None
+        if not bits:
+            raise EOFError
+        return Answer(not bits[0] & _FAILED, ends=bool(bits[0] & _LEFT_SOMETHING))
 
     def close(self) -> None:
-        self.requests.close()
-        os.close(self.pidfd)
+        super().close()
+        self._requests.close()
 
 
 def _answer_in_turn(requests: socket.socket, judge: Judge) -> NoReturn:

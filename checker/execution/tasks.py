@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 FIRST = -1  # instead of a crash point: the image before the workload
 FINAL = -2  # the image after it
+DAMAGED = -3  # the same with each byte inverted that the workload has written: what a check should reject
+_INVERTED = bytes(255 - byte for byte in range(256))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run of the check that has ended. `names`: paths of its worker, and what they are called in outputs."""
 
-    point: int  # or FIRST, FINAL
+    point: int  # or FIRST, FINAL, DAMAGED
     ended: Ended
     names: Mapping[str, str]
     place: str = ""  # where it was executed, if not on this machine
@@ -44,7 +46,7 @@ class Ticket:
     """Runs of the check that were asked for."""
 
     number: int
-    point: int  # or FIRST, FINAL
+    point: int  # or FIRST, FINAL, DAMAGED
     state: CrashState | None
     stages: tuple[bytes, ...]  # files of operations for {ops}: one run per file
     bare: bool  # on the initial image, which stays as it is
@@ -97,7 +99,8 @@ class Tasks:
         if ticket.state is None:
             moved = bases[DURABLE] is not None
             bases[DURABLE] = None
-            patches = _plain(self._content.final()) if ticket.point == FINAL else ()
+            patches = () if ticket.point == FIRST else _plain(self._content.final())
+            patches = tuple(map(_damaged, patches)) if ticket.point == DAMAGED else patches
             return Task(
                 *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
                 timeout_s=ticket.timeout_s,
@@ -151,8 +154,8 @@ class Tasks:
         image_folder.write_image(self._first, _plain(self._content.final()), folder)
 
     def acknowledged(self, point: int) -> tuple[int, int]:
-        """(operations, bytes of output) that were acknowledged by a crash point, or by the end (FINAL)."""
-        if point == FINAL:
+        """(operations, bytes of output) that were acknowledged by a crash point, or by the end (FINAL, DAMAGED)."""
+        if point in (FINAL, DAMAGED):
             return self._whole
         if self._always is not None:
             return self._always
@@ -167,3 +170,10 @@ def write_image(content: Content, first: Path, state: CrashState, folder: Path) 
 
 def _plain(patches: Iterable[FilePatch]) -> image_folder.Patches:
     return tuple((patch.path, patch.exists, patch.size, patch.writes) for patch in patches)
+
+
+def _damaged(patch: image_folder.Patch) -> image_folder.Patch:
+    """A patch of a file whose bytes are inverted."""
+    path, exists, size, writes = patch
+    inverted = tuple((offset, data.translate(_INVERTED)) for offset, data in writes)
+    return (path, exists, size, inverted) if size >= 0 else patch

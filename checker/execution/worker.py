@@ -27,6 +27,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from crashcheck.checker.execution.check_command import CheckSetup
+from crashcheck.checker.execution.folders import FoldersRunner
 from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
 from crashcheck.checker.images.image_folder import ImageFolder, Patches
 from crashcheck.runtime import sparse
@@ -232,6 +233,8 @@ def main(fd: int, runner_of: RunnerOf = Runner) -> None:
     setup, limits, root, environment = connection.recv()
     os.environ.clear()
     os.environ.update(environment)
+    if setup.command.command.folders_at:
+        runner_of = FoldersRunner
     try:
         worker = Worker(setup, runner_of(limits, setup.folder), root)
     except OSError as error:

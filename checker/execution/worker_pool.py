@@ -222,7 +222,7 @@ class WorkerPool:
     def submit_uncrashed(
         self, point: int, stages: tuple[bytes, ...] = (), *, forks: bool = False, timeout_s: float | None = None
     ) -> int:
-        """Queue the check of the image before the workload (FIRST) or after it (FINAL), before anything that waits."""
+        """Queue the check of an image that no crash left (FIRST, FINAL, DAMAGED), before anything that waits."""
         return self._submit(point, None, stages, urgent=True, forks=forks, timeout_s=timeout_s)
 
     def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:

@@ -1,7 +1,15 @@
 """Checks that continue at crashcheck_ready(), as copies of a process that waits there, and how they are confirmed.
 
-The same holds of functions of a test that one process calls for one state after another (execution/python_check.py).
-Only runs from the beginning count in the end: those of all copies that fail, and of ever fewer of those that pass.
+The same holds of checks that one process makes of one state after another: functions of a test, and commands that are
+given folders (execution/in_turn.py). Only runs from the beginning count in the end: those of all copies that fail, and
+of ever fewer of those that pass.
+
+1. A copy that fails is no finding, unless a run from the beginning fails on the same state.
+2. Passes are compared with runs from the beginning: the first ones, then each after twice as many, at last each
+   _SAMPLED-th.
+3. A process that stays has to reject, after a state that it accepted, damaged files that a run from the beginning
+   rejects: one that repeats its first answer is found out before the search.
+4. Where both ways end differently twice, nothing of copies counts: CopiesDiffer.
 """
 
 from __future__ import annotations
@@ -9,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from crashcheck.checker.execution.process import Ended
-from crashcheck.checker.execution.tasks import FINAL, Run
+from crashcheck.checker.execution.tasks import DAMAGED, FINAL, Run
 from crashcheck.checker.oracles.verdict_source import JudgedRun
 from crashcheck.checker.results import Verdict
 
@@ -26,6 +34,9 @@ class CopyWords(NamedTuple):
     where: str  # "the check fails WHERE"
     flaky: str
     again: str  # what was done with all that had been found, where both ways end differently
+    alone: str = "from the beginning"
+    stays: bool = True  # one process answers about several states
+    prints: bool = True  # what it prints about the same state is the same
 
 
 READY = CopyWords(
@@ -35,15 +46,27 @@ READY = CopyWords(
     "where it continues at crashcheck_ready()",
     "flaky: the check ended in two ways on the same image, from crashcheck_ready() on; runs from the beginning count",
     "nothing counts of what was tested from crashcheck_ready() on, and all was tested again",
+    stays=False,
 )
 CALLED_IN_TURN = CopyWords(
     "each run of the check was given a process of its own",
-    "on the final image, the check ends otherwise or prints something else when it is called a second time in one "
-    "process: it keeps something from call to call",
+    "on the final image, or on that with all that was written inverted, the check ends otherwise or prints something "
+    "else when it is called a second time in one process: it keeps something from call to call",
     "in a process that has checked other states",
     "flaky: the check ended in two ways on the same state; runs in a process of their own count",
     "nothing counts of what one process tested, and each state was tested again in a process of its own",
 )
+FOLDERS = CopyWords(
+    "each run of the check was given one folder, in a process of its own, in spite of {folders}",
+    "on the final image, or on that with all that was written inverted, the check answers otherwise after other "
+    "folders: it keeps something from one folder to the next",
+    "after other folders",
+    "flaky: the check ended in two ways on the same files, alone and after other folders; runs with one folder count",
+    "nothing counts of what was answered after other folders, and each state was tested again in a process of its own",
+    alone="in a process of its own",
+    prints=False,
+)
+_SAMPLED = 128  # a run from the beginning that takes 100 times as long costs as much again as what it confirms
 
 
 class CopiesDiffer(Exception):
@@ -76,10 +99,28 @@ class Copies:
         if not run.ended.forked:
             return run
         anew, again = _final(executor, forks=False), _final(executor, forks=True)
-        self.used = again.ended.forked and _shown(run) == _shown(anew) == _shown(again)
+        self.used = again.ended.forked and self._shown(run) == self._shown(anew) == self._shown(again)
+        if self.used and self._words.stays and _passed(anew):
+            self.used = self._notices_damage(executor, anew)
         if not self.used:
             self._note_refused(self._words.differs)
         return anew
+
+    def _notices_damage(self, executor: Executor, passed: Run) -> bool:
+        """Whether a process that has passed `passed` ends on damaged files as one of its own does, and then passes."""
+        most_s = max(1.0, 4 * passed.ended.seconds)
+        anew, after = (_on(DAMAGED, executor, forks=forks, timeout_s=most_s) for forks in (False, True))
+        known = not anew.ended.timed_out and not after.ended.timed_out
+        if known and _passed(anew) != _passed(after):
+            return False
+        return self._shown(_final(executor, forks=True)) == self._shown(passed)
+
+    def _shown(self, run: Run) -> Ended:
+        """How a run ended, without what differs each time."""
+        same = run.ended._replace(seconds=0.0, forked=False, refused="")
+        return (
+            same if self._words.prints else same._replace(output=b"", total_bytes=0, output_truncated=False, digest=b"")
+        )
 
     def asked(self, ticket: int, state: CrashState, timeout_s: float | None) -> None:
         """Take note of a state that may be run in a copy."""
@@ -92,13 +133,15 @@ class Copies:
         Raises CopiesDiffer.
         """
         self._note_refused(judged.run.ended.refused)
+        if judged.run.ended.forked and judged.run.ended.refused:
+            self.used = False
         asked = self._asked.pop(ticket, None)
         if asked is None or not judged.run.ended.forked:
             return judged
         passed = judged.verdict.passed
         if passed:
             self._passes += 1
-            if self._passes & (self._passes - 1):
+            if self._passes & (self._passes - 1) and self._passes % _SAMPLED:
                 return judged
         anew = executor.rerun(*asked, forks=False)
         if anew.verdict.passed == passed:
@@ -107,8 +150,8 @@ class Copies:
         again = executor.rerun(*asked, forks=True).verdict.passed
         if again == passed and executor.rerun(*asked, forks=False).verdict.passed != passed:
             raise CopiesDiffer(
-                f"the check {_how(judged.verdict)} {self._words.where}, and {_how(anew.verdict)} from the beginning on "
-                "the same files",
+                f"the check {_how(judged.verdict)} {self._words.where}, and {_how(anew.verdict)} "
+                f"{self._words.alone} on the same files",
                 self._words.again,
             )
         self._notes[self._words.flaky] = None
@@ -120,13 +163,16 @@ class Copies:
 
 
 def _final(executor: Executor, *, forks: bool, timeout_s: float | None = None) -> Run:
+    return _on(FINAL, executor, forks=forks, timeout_s=timeout_s)
+
+
+def _on(point: int, executor: Executor, *, forks: bool, timeout_s: float | None) -> Run:
     stages = executor.oracle.stages(FINAL)
-    return executor.workers.ended(executor.workers.submit_uncrashed(FINAL, stages, forks=forks, timeout_s=timeout_s))
+    return executor.workers.ended(executor.workers.submit_uncrashed(point, stages, forks=forks, timeout_s=timeout_s))
 
 
-def _shown(run: Run) -> Ended:
-    """How a run ended, without what differs each time."""
-    return run.ended._replace(seconds=0.0, forked=False, refused="")
+def _passed(run: Run) -> bool:
+    return run.ended.status == 0 and not run.ended.timed_out and not run.ended.limit
 
 
 def _how(verdict: Verdict) -> str:

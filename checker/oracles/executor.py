@@ -16,7 +16,7 @@ from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.tasks import FINAL, FIRST, Run, Tasks
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.oracles.copies import CALLED_IN_TURN, READY, Copies
+from crashcheck.checker.oracles.copies import CALLED_IN_TURN, FOLDERS, READY, Copies
 from crashcheck.checker.oracles.verdict_source import Asked, Awaited, JudgedRun, VerdictSource
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
@@ -39,7 +39,8 @@ class Executor(VerdictSource):
         self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
         self._differing: Counter[str] = Counter()  # states that failed elsewhere and passed here, by place
-        self._copies = Copies(CALLED_IN_TURN if workers.setup.command.function else READY)
+        check = workers.setup.command
+        self._copies = Copies(CALLED_IN_TURN if check.function else FOLDERS if check.command.folders_at else READY)
 
     def __enter__(self) -> Executor:
         self.workers.__enter__()

@@ -18,7 +18,6 @@ from crashcheck.checker.remote.shipped_files import (
     why_unfit,
     with_libraries,
 )
-from crashcheck.command import Command
 
 _FIRST, _STDOUT, _ADDRESSES, _PRELOAD = "first", "stdout", "addresses", "preload.so"
 
@@ -48,7 +47,7 @@ def shipment_of(setup: CheckSetup, limits: Limits) -> Shipment:
     on_path = [Path(command.program)] if "/" not in (command.command.words or ("/",))[0] else []
     files = shipped(named, on_path, setup.environment(Path("pool")), places)
     entries = [*files.entries, *packed_folder(setup.first, _FIRST, places)]
-    prints = setup.recorded_stdout is not None and "{stdout}" in setup.command.command.text
+    prints = setup.recorded_stdout is not None and setup.command.command.holds("stdout")
     others = ((_STDOUT, setup.recorded_stdout if prints else None), (_ADDRESSES, setup.addresses))
     given = {name: path for name, path in (*others, (_PRELOAD, setup.preload)) if path is not None and path.is_file()}
     entries += [packed_file(path, name, places) for name, path in given.items()]
@@ -76,7 +75,7 @@ def setup_below(description: Description, root: Path) -> CheckSetup:
         return moved_below(description, root, text)
 
     command = setup.command.command
-    command = Command(moved(command.text), tuple(map(moved, command.words)))
+    command = replace(command, text=moved(command.text), words=tuple(map(moved, command.words)))
     return replace(
         setup,
         command=replace(setup.command, command=command, program=moved(setup.command.program)),

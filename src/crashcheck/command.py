@@ -21,6 +21,7 @@ class Command:
 
     text: str  # as written; a list is shown joined with shell quoting
     words: tuple[str, ...]  # the argument vector before placeholders are filled in; empty if a shell runs `text`
+    folders_at: int = 0  # of a check that is given many folders: where its own words begin; 0: it is given one
 
     @property
     def shell(self) -> bool:

@@ -222,6 +222,21 @@ def test_a_placeholder_of_the_check_is_an_error_elsewhere_and_a_slip_is_named() 
     assert "Did you mean {pool}?" in error.hint
 
 
+@pytest.mark.parametrize("name", ["pool", "acked", "stdout", "ops"])
+def test_a_check_that_is_given_many_folders_is_not_given_one(name: str) -> None:
+    error = error_of(LEAST.replace("./check {pool}", f"./check {{folders}} {{{name}}}"))
+    assert error.slug == "config-placeholder"
+    assert f"[check] command: {{folders}} and {{{name}}} exclude one another" in error.message
+
+
+def test_folders_are_for_the_command_of_the_check_alone() -> None:
+    error = error_of(LEAST.replace("./program {pool}", "./program {folders}"))
+    assert "[workload] command: {folders} can be used only in [check] command" in error.message
+    server = 'start = "./serve {pool}"\nready = "true"\nclient = "./ask {folders}"'
+    lines = [server if "./check" in line else line for line in LEAST.splitlines()]
+    assert "{folders} can be used only here, not for a server" in error_of("\n".join(lines)).message
+
+
 def test_braces_that_are_no_placeholder_are_left_alone() -> None:
     command = parse(LEAST + "[build]\ncommand = \"awk '{print}' x\"").build.command
     assert command is not None

@@ -177,7 +177,7 @@ def _check(command: str | None) -> str:
     """The settings of [check]: a command of the user's that runs in the working folder, or none."""
     if command is None:
         return 'oracle = "snapshot"'
-    if "{pool}" not in command:
+    if "{pool}" not in command and "{folders}" not in command:
         raise CrashcheckError(
             "bad-option",
             f"--check {shlex.quote(command)} names no folder to check.",

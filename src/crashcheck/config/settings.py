@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from crashcheck.command import Command, descriptor
-from crashcheck.config import server
+from crashcheck.config import folders, server
 from crashcheck.config.faults import Fault, NodeFault
 from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig, read_nodes
 from crashcheck.config.values import (
@@ -351,8 +351,9 @@ def _workload(section: Table[WorkloadConfig]) -> WorkloadConfig:
 
 def _check(section: Table[CheckConfig], pool_files: tuple[str, ...]) -> CheckConfig:
     by_files = section.values.get("oracle") == "snapshot"
-    placeholders = ("pool", "acked", "stdout", "ops", "port")
-    check = section.read(command=_NO_CHECK if by_files else section.command_or_server(placeholders))
+    placeholders = ("pool", "acked", "stdout", "ops", "port", "folders")
+    command = _NO_CHECK if by_files else section.command_or_server(placeholders)
+    check = section.read(command=_given_folders(section, command) if command.holds("folders") else command)
     if not check.outputs:
         raise section.value_error("outputs", " names no output.")
     for name in check.outputs:
@@ -367,6 +368,21 @@ def _check(section: Table[CheckConfig], pool_files: tuple[str, ...]) -> CheckCon
             hint = 'Write "stdout", "stderr", a descriptor from "fd 3" to "fd 63", or "{pool}/FILE".'
             raise section.value_error("outputs", f": {name!r} is no output.", hint)
     return replace(check, outputs=tuple(dict.fromkeys(check.outputs)))
+
+
+def _given_folders(section: Table[CheckConfig], command: Command) -> Command:
+    """A check that is given many folders. Raises CrashcheckError config-placeholder."""
+    where = f"{section.path}: {section.label('command')}"
+    if "command" not in section.values:
+        raise CrashcheckError("config-placeholder", f"{where}: {{folders}} can be used only here, not for a server.")
+    excluded = next((name for name in folders.EXCLUDED if command.holds(name)), None)
+    if excluded is not None:
+        raise CrashcheckError(
+            "config-placeholder",
+            f"{where}: {{folders}} and {{{excluded}}} exclude one another.",
+            "With {folders} the check reads a line for each state: the folder, {acked} and {stdout}, between tabs.",
+        )
+    return folders.folders_command(command)
 
 
 def _tables(path: Path, name: str, kind: type[T], document: Mapping[str, object]) -> list[Table[T]]:

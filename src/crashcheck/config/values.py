@@ -193,7 +193,7 @@ def _allowed(value: float, meta: Meta) -> str:
 
 
 def _check_placeholders(path: Path, label: str, command: Command, allowed: tuple[str, ...]) -> None:
-    known = ("pool", "acked", "stdout", "ops", "run", "port")
+    known = ("pool", "acked", "stdout", "ops", "run", "port", "folders")
     for name in command.placeholders():
         where = f"{path}: {label}"
         if name in known and name not in allowed:

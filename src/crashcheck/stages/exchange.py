@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from crashcheck.checker.kept.runs_file import Batch, Header, RunsFile, Share, re
 from crashcheck.checker.kept.shards import ALONE, Exchange, KnownRuns, merged
 from crashcheck.checker.remote.libraries import NotListed, libraries
 from crashcheck.checker.token import digest
+from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording
@@ -119,10 +121,16 @@ def _key_of_shards(config: Config, recording: Recording, trace: Trace, change: D
 def _decides(config: Config, change: Diff | None) -> tuple[bytes, bytes]:
     """What decides how a run of the check ends, and which states are searched."""
     command = config.check.command
-    program = CheckCommand.find(command, config.folder).program
-    named = sorted(filter(Path.is_file, (config.folder / word for word in command.words or _WORDS.split(command.text))))
+    own = command.words[command.folders_at :]  # not where crashcheck is installed, which is another place elsewhere
+    words = (*own, *_WORDS.split(command.text))
+    named = sorted(filter(Path.is_file, (config.folder / word for word in words)))
+    check = replace(config.check, command=Command(command.text, own))
     checked = (
-        *(sources(), repr((config.check, config.pool)), content_of_file(Path(program))),
+        *(
+            sources(),
+            repr((check, config.pool)),
+            content_of_file(Path(CheckCommand.find(check.command, config.folder).program)),
+        ),
         *map(content_of_file, named),
     )
     searched = (repr(config.model), repr(config.strategy), repr(change))

@@ -21,7 +21,8 @@ from crashcheck.testing.failure import shown
 from crashcheck.testing.recorded_call import Call, RecordedCall, Start, record_call
 
 if TYPE_CHECKING:
-    from crashcheck.checker.execution.python_check import CheckCall, Judge
+    from crashcheck.checker.execution.in_turn import CheckCall
+    from crashcheck.checker.execution.python_check import Judge
     from crashcheck.testing.exploration import Found
     from crashcheck.testing.state import State
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from crashcheck import pipeline
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker import policy
-from crashcheck.checker.execution.python_check import CheckCall, ForkServer
+from crashcheck.checker.execution.in_turn import CheckCall
+from crashcheck.checker.execution.python_check import ForkServer
 from crashcheck.checker.execution.tasks import write_image
 from crashcheck.checker.kept.shards import Exchange
 from crashcheck.checker.replay import must_be_feasible
