@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,11 @@ def ranges(first: Ints, many: Ints) -> Ints:
     return out
 
 
+def among(column: NDArray[Any], values: Iterable[int]) -> NDArray[np.bool_]:
+    """Which rows of a column hold one of some values."""
+    return np.isin(column, np.array([*values], dtype=column.dtype))
+
+
 def sort_rows(*columns: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
     """The order that sorts the rows, and which sorted rows differ from the one before. Equal rows stay in order.
 
@@ -43,7 +48,7 @@ def sort_rows(*columns: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
     key.sort()
     order = key & (1 << bits) - 1
     key >>= bits
-    return order, _fresh(key)
+    return order, fresh_rows(key)
 
 
 def _span(column: NDArray[Any]) -> tuple[int, int]:
@@ -78,16 +83,18 @@ def _joined(key: Ints, width: int, column: Ints, bits: int) -> tuple[Ints, int]:
 def _places(column: NDArray[Any]) -> tuple[Ints, int]:
     """For each value the number of distinct smaller ones; and the bits of that."""
     order = np.argsort(column)
-    fresh = _fresh(column[order])
+    fresh = fresh_rows(column[order])
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.cumsum(fresh) - 1
     return place, len(order).bit_length()
 
 
-def _fresh(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of sorted values differ from the one before."""
-    out = np.ones(len(values), dtype=np.bool_)
-    np.not_equal(values[1:], values[:-1], out=out[1:])
+def fresh_rows(first: NDArray[Any], *more: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows differ from the one before."""
+    out = np.ones(len(first), dtype=np.bool_)
+    np.not_equal(first[1:], first[:-1], out=out[1:])
+    for column in more:
+        out[1:] |= column[1:] != column[:-1]
     return out
 
 
@@ -102,7 +109,7 @@ def distinct_rows(*columns: Ints) -> tuple[Ints, ...]:
         key <<= bits
         key |= _from(low, column)
     key.sort()
-    key = key[_fresh(key)]
+    key = key[fresh_rows(key)]
     out = []
     for column, (low, bits) in zip(columns[::-1], spans[::-1], strict=True):
         out.append((key & (1 << bits) - 1).astype(column.dtype, copy=False) + column.dtype.type(low))
@@ -113,7 +120,7 @@ def distinct_rows(*columns: Ints) -> tuple[Ints, ...]:
 def unique(values: Ints) -> Ints:
     """The distinct values, sorted; by sorting, which for millions of numbers takes a third of numpy's own hashing."""
     values = np.sort(values)
-    return values[_fresh(values)]
+    return values[fresh_rows(values)]
 
 
 def number_rows(*columns: NDArray[Any]) -> tuple[Ints, Ints]:

@@ -99,7 +99,7 @@ def updated(result: RunResult, baseline: Sequence[Known]) -> tuple[tuple[Known, 
     What was not met is dropped, unless the search was cut short: then it may well be there. What a suppression covers
     needs no entry.
     """
-    found = (*result.findings, *result.uncertain)
+    found = result.all_findings
     pairs = matched(found, baseline)
     kept: list[Known] = []
     changes: list[str] = []

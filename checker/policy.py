@@ -126,7 +126,7 @@ def rules_of(config: Config, sources: Iterable[str], result: RunResult) -> Rules
     ]
     warnings: list[str] = []
     root = repository_of(config.folder).root
-    every = (*result.findings, *result.uncertain)
+    every = result.all_findings
     for file in sorted({*sources, *(place.file for found in every for place in found.blamed)}):
         path = Path(os.path.realpath(config.folder / file))
         if path.is_relative_to(root):
@@ -154,7 +154,7 @@ def judge(
 ) -> RunResult:
     """`result` with each finding marked, those that count first, and a warning for each rule that met nothing."""
     baseline = baseline or ()
-    every = (*result.findings, *result.uncertain)
+    every = result.all_findings
     pairs = matched(every, baseline)
     used: set[int] = set()
     marked: list[Finding] = []
@@ -255,9 +255,7 @@ def fails(result: RunResult) -> bool:
     if result.fail_on == "none":
         return False
     least = LEVELS.index(result.fail_on)
-    return any(
-        counts(finding) and LEVELS.index(finding.level) >= least for finding in (*result.findings, *result.uncertain)
-    )
+    return any(counts(finding) and LEVELS.index(finding.level) >= least for finding in result.all_findings)
 
 
 def exit_code(result: RunResult) -> int:

@@ -106,7 +106,7 @@ def must_be_feasible(subject: Subject, state: CrashState) -> None:
     try:
         if not 0 <= state.point < len(space.points):
             raise ValueError(f"there are {len(space.points)} crash points, not {state.point + 1}")
-        if not {subject.graph.whole(piece)[0] for piece in state.pieces} <= set(space.pending(state.point)):
+        if not {subject.graph.whole(piece) for piece in state.pieces} <= set(space.pending(state.point)):
             raise ValueError(f"its updates are not pending at crash point {state.point}")
         space.state(state.point, space.persisted(state))
     except (ValueError, IndexError) as error:

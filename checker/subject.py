@@ -67,7 +67,11 @@ class Subject:
     unexplained: Callable[[], Mapping[str, Sequence[tuple[int, int]]]] = dict
 
     def event_of(self, piece: int) -> int:
-        return int(self.graph.event[self.graph.whole(piece)[0]])
+        return int(self.graph.event[self.graph.whole(piece)])
+
+    def place(self, piece: int) -> Location | None:
+        """Where a piece was issued, or None where nothing is known."""
+        return self.provenance.of(self.event_of(piece))
 
     def events_of(self, pieces: Sequence[int]) -> NDArray[np.int64]:
         return self.graph.event[self.graph.wholes(np.array(pieces, dtype=np.int64))]
@@ -123,7 +127,7 @@ class Subject:
         events = self.trace.events
         kinds, files = events["kind"], events["file"]
         compared = np.flatnonzero(self._compared)
-        updates = np.flatnonzero(np.isin(kinds, np.array(UPDATES, dtype=np.uint8)))
+        updates = self.trace.rows(*UPDATES)
         for file in np.unique(files[compared[compared >= event]]).tolist():
             found = int(compared[(compared >= event) & (files[compared] == file)][0])
             looked = (kinds[:found] == Kind.OUTPUT) | (files[:found] == file) & np.isin(kinds[:found], _COMPARING)
@@ -155,7 +159,7 @@ class Subject:
         graph = self.graph
         if not graph.family.names:
             return self.path_of(piece)
-        return graph.names.true_path(int(graph.file[graph.whole(piece)[0]]), len(self.trace.events))
+        return graph.names.true_path(int(graph.file[graph.whole(piece)]), len(self.trace.events))
 
     def torn(self, state: CrashState) -> tuple[int, ...]:
         """The lost halves of misaligned stores of at most 8 bytes of which the other half persisted."""

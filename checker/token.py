@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.accesses import payloads_of
@@ -52,14 +53,14 @@ def digest(trace: Trace) -> bytes:
     # What is printed is no difference, only how much of it was by then, which is the offset.
     printed = (rows["kind"] == Kind.OUTPUT) & (rows["aux"] == OutputKind.STDOUT)
     sizes = np.where(printed, 0, rows["size"]).astype(rows["size"].dtype)
-    payload = np.where(np.isin(rows["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8)), small, 0)
+    payload = np.where(among(rows["kind"], (Kind.STORE, Kind.WRITE)), small, 0)
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     shown = shown_paths(trace)  # what is random in names is no difference
     # 16 bits where they are enough, as in earlier versions of the format: tokens stay valid
     numbers = rows["file"].astype(np.uint16) if int(rows["file"].max(initial=0)) < 1 << 16 else rows["file"]
     for column in (rows["kind"], rows["flags"], numbers, rows["offset"], sizes, rows["aux"], payload):
         state.update(np.ascontiguousarray(column).tobytes())
-    carries = np.isin(events["kind"], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    carries = among(events["kind"], (Kind.STORE, Kind.WRITE))
     large = np.flatnonzero(carries & (events["size"] > INLINE_BYTES))
     batch = np.cumsum(events["size"][large].astype(np.int64)) // _AT_ONCE
     for some in np.split(large, np.flatnonzero(np.diff(batch)) + 1):

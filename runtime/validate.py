@@ -28,6 +28,7 @@ from crashcheck.runtime.trace_format import (
     Kind,
     Status,
 )
+from crashcheck.wording import listed
 
 if TYPE_CHECKING:
     from crashcheck.runtime.record import Recording
@@ -141,8 +142,7 @@ def check_calls(recording: Recording, command: str, must_update: bool, folder: P
         )
     changed = _changed(recording.first, recording.pool)
     if changed:
-        more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
-        shown = ", ".join(changed[:_MOST_NAMED]) + more
+        shown = listed(changed, _MOST_NAMED)
         raise CrashcheckError(
             "not-followed",
             f"{command} was not seen to change anything in {folder}, but {shown} changed",

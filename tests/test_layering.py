@@ -24,6 +24,7 @@ BASE = {
     "one_folder",
     "ports",
     "source",
+    "wording",
 }
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import mix_hash, number_rows
+from crashcheck.analyzer.arrays import fresh_rows, mix_hash, number_rows
 from crashcheck.analyzer.behaviours.epochs import split_epochs
 from crashcheck.analyzer.behaviours.instances import Instances, find_instances
 from crashcheck.analyzer.behaviours.sites import StaticSites, find_static_sites
@@ -106,16 +106,14 @@ class Behaviours:
     @cached_property
     def acknowledged(self) -> Ints:
         """Of each node, the event of the first acknowledgement (operation's end, output) after it; else a large one."""
-        kinds = self.graph.trace.events["kind"]
-        when = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8)))
-        when = np.append(when, 1 << 61)
+        when = np.append(self.graph.trace.rows(Kind.MARK_END, Kind.OUTPUT), 1 << 61)
         return when[np.searchsorted(when, self.nodes.event)]
 
     @cached_property
     def _operations(self) -> tuple[Ints, Ints]:
-        events = self.graph.trace.events
-        begins = np.flatnonzero(events["kind"] == Kind.MARK_BEGIN)
-        return begins, events["aux"][begins].astype(np.int64)
+        trace = self.graph.trace
+        begins = trace.rows(Kind.MARK_BEGIN)
+        return begins, trace.events["aux"][begins].astype(np.int64)
 
     @cached_property
     def order(self) -> PersistOrder:
@@ -167,8 +165,7 @@ def find_typed_behaviours(graph: PersistenceGraph, facts: Facts | None) -> Behav
     begins = split_epochs(found, all_nodes, thread)
     owner = np.searchsorted(begins, np.arange(len(found.row_node)), side="right") - 1
     # a node with several fields is one node of the behaviour; rows are sorted by it already
-    keep = np.ones(len(owner), dtype=np.bool_)
-    keep[1:] = (owner[1:] != owner[:-1]) | (found.row_node[1:] != found.row_node[:-1])
+    keep = fresh_rows(owner, found.row_node)
     owner, row_node = owner[keep], found.row_node[keep]
     return Behaviours(
         graph,

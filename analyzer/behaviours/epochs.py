@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import sort_rows, unique
+from crashcheck.analyzer.arrays import fresh_rows, sort_rows, unique
 from crashcheck.analyzer.behaviours.instances import Instances
 from crashcheck.analyzer.behaviours.updates import Nodes
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -44,8 +44,7 @@ def split_epochs(instances: Instances, nodes: Nodes, thread: Ints) -> Ints:
     steps = _steps(instances, nodes, thread)
     if not len(steps.event):
         return np.zeros(0, dtype=np.int64)
-    fresh = np.ones(len(steps.event), dtype=np.bool_)
-    fresh[1:] = steps.instance[1:] != steps.instance[:-1]
+    fresh = fresh_rows(steps.instance)
     before = np.arange(len(steps.event)) - 1
     persisted = ~fresh & (steps.persisted_by[before] <= steps.event)
     elsewhere = _elsewhere(steps, fresh)
@@ -68,8 +67,7 @@ def split_epochs(instances: Instances, nodes: Nodes, thread: Ints) -> Ints:
 
 def _steps(instances: Instances, nodes: Nodes, thread: Ints) -> _Steps:
     event = nodes.event[instances.row_node]
-    begins = np.ones(len(event), dtype=np.bool_)
-    begins[1:] = (instances.row_instance[1:] != instances.row_instance[:-1]) | (event[1:] != event[:-1])
+    begins = fresh_rows(instances.row_instance, event)
     row = np.flatnonzero(begins)
     if not len(row):
         return _Steps(row, row, row, row, row, row, row)
@@ -81,11 +79,9 @@ def _steps(instances: Instances, nodes: Nodes, thread: Ints) -> _Steps:
     persisted_by = np.maximum.accumulate(durable + instance * (latest + 1)) - instance * (latest + 1)
     # the step before that updated the same field; several nodes of one update repeat nothing
     order, _ = sort_rows(instances.row_instance, instances.row_field, step)
-    field_changes = np.ones(len(order), dtype=np.bool_)
     of_instance, of_field, of_step = instances.row_instance[order], instances.row_field[order], step[order]
-    field_changes[1:] = (of_instance[1:] != of_instance[:-1]) | (of_field[1:] != of_field[:-1])
-    leads = field_changes.copy()
-    leads[1:] |= of_step[1:] != of_step[:-1]
+    field_changes = fresh_rows(of_instance, of_field)
+    leads = field_changes | fresh_rows(of_step)
     previous = np.where(field_changes, -1, np.concatenate([of_step[:1], of_step[:-1]]))
     earlier = np.empty(len(order), dtype=np.int64)
     earlier[order] = previous[leads][np.cumsum(leads) - 1]

@@ -37,7 +37,7 @@ def find_operations(found: Behaviours) -> Behaviours:
 def _operation_of(found: Behaviours) -> Ints:
     """Of each node the event with which its thread's operation began; -1 outside of operations."""
     events = found.graph.trace.events
-    marks = np.flatnonzero(np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END], dtype=np.uint8)))
+    marks = found.graph.trace.rows(Kind.MARK_BEGIN, Kind.MARK_END)
     thread, span = events["thread"].astype(np.int64), len(events) + 1
     passed = np.sort(thread[marks] * span + marks)
     event = found.nodes.event

@@ -12,6 +12,7 @@ from networkx.utils import UnionFind
 from crashcheck.analyzer.compile.learned_sets import LearnedSets, LearnedSite
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 from crashcheck.analyzer.concurrency.observations import Log, ObservationKind
+from crashcheck.wording import listed
 
 NOTHING = "nothing of another thread"
 _LISTED = 8  # names of a hot group, which may have hundreds
@@ -101,8 +102,7 @@ class HotGroup:
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(map(str, self.sites)))
-        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-        return f"{self.percent:.1f} % of the accesses to shared memory: {listed}"
+        return f"{self.percent:.1f} % of the accesses to shared memory: {listed(names, _LISTED)}"
 
 
 @dataclass(frozen=True, slots=True)

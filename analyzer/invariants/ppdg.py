@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import mix_hash, ranges, sort_rows, unique
+from crashcheck.analyzer.arrays import fresh_rows, mix_hash, ranges, sort_rows, unique
 from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef
 from crashcheck.analyzer.invariants.numbers import FOLLOWED, HOPS, WRITE_WORDS
@@ -434,7 +434,7 @@ def _writers(rows: Accesses) -> Ints:
     order, _ = sort_rows(rows.process[row], word, row)
     row, word = row[order], word[order]
     process = rows.process[row]
-    fresh = np.concatenate([[True], (word[1:] != word[:-1]) | (process[1:] != process[:-1])])
+    fresh = fresh_rows(word, process)
     place = np.arange(len(row))
     begins = np.maximum.accumulate(np.where(fresh, place, 0))
     latest = np.maximum.accumulate(np.where(~rows.load[row], place, -1))

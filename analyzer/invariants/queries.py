@@ -11,6 +11,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import (
     distinct_rows,
+    fresh_rows,
     number_rows,
     occurrence_numbers,
     ranges,
@@ -75,8 +76,7 @@ class RunStores:
         columns = rows.columns
         self._low = columns.file << 40 | columns.offset // WORD_BYTES
         self._high = columns.file << 40 | (columns.offset + columns.size - 1) // WORD_BYTES
-        kinds = graph.trace.events["kind"]
-        self.begins = np.flatnonzero(kinds == Kind.MARK_BEGIN)
+        self.begins = graph.trace.rows(Kind.MARK_BEGIN)
         self.operation = np.searchsorted(self.begins, event)
         is_store = np.zeros(len(rows), dtype=np.bool_)
         is_store[have] = True
@@ -253,9 +253,8 @@ def order_queries(
 ) -> Queries:
     """In order; of equal pairs of one rule only that of the strongest invariant (the smallest number) stays."""
     rule, first, then, invariant = distinct_rows(rule, first, then, invariant)
-    fresh = np.ones(len(rule), dtype=np.bool_)
-    fresh[1:] = (rule[1:] != rule[:-1]) | (first[1:] != first[:-1]) | (then[1:] != then[:-1])
-    rule, first, then, invariant = take_rows(np.flatnonzero(fresh), rule, first, then, invariant)
+    heads = np.flatnonzero(fresh_rows(rule, first, then))
+    rule, first, then, invariant = take_rows(heads, rule, first, then, invariant)
     by_time, _ = sort_rows(np.maximum(first, then), first, invariant)
     nth = np.empty(len(by_time), dtype=np.int64)
     nth[by_time] = occurrence_numbers(*take_rows(by_time, rule, updates.label[first], updates.label[then]))

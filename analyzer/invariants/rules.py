@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows, take_rows
+from crashcheck.analyzer.arrays import distinct_rows, fresh_rows, ranges, sort_rows, take_rows
 from crashcheck.analyzer.invariants.numbers import COPY_PAIRS, JOINED
 from crashcheck.analyzer.invariants.ppdg import ADDRESS, CONTROL, VALUE, Accesses, Edges
 from crashcheck.analyzer.invariants.variables import AccessedVariables, Variable
@@ -137,9 +137,7 @@ def met_conditions(rows: Accesses, keys: AccessedVariables, edges: Edges) -> tup
 
 def _by_fields(bounds: list[tuple[Ints, ...]]) -> JoinedInstances:
     first, then, one, other = distinct_rows(*(np.concatenate(column) for column in zip(*bounds, strict=True)))
-    fresh = np.ones(len(first), dtype=np.bool_)
-    fresh[1:] = (first[1:] != first[:-1]) | (then[1:] != then[:-1])
-    heads = [*np.flatnonzero(fresh).tolist(), len(first)]
+    heads = [*np.flatnonzero(fresh_rows(first, then)).tolist(), len(first)]
     out = {}
     for low, high in pairwise(heads):
         out[int(first[low]), int(then[low])] = one[low : min(high, low + JOINED)], other[low : min(high, low + JOINED)]
@@ -247,11 +245,8 @@ def by_invariant(found: Conditions) -> Iterator[tuple[tuple[int, int, int, int],
     """(rule, first, then, shared) of each invariant, and its rows."""
     if not len(found.rule):
         return
-    heads = distinct_rows(found.rule, found.first, found.then, found.shared)
-    fresh = np.ones(len(found.rule), dtype=np.bool_)
-    fresh[1:] = np.logical_or.reduce(
-        [column[1:] != column[:-1] for column in (found.rule, found.first, found.then, found.shared)]
-    )
-    bounds = [*np.flatnonzero(fresh).tolist(), len(found.rule)]
+    columns = found.rule, found.first, found.then, found.shared
+    heads = distinct_rows(*columns)
+    bounds = [*np.flatnonzero(fresh_rows(*columns)).tolist(), len(found.rule)]
     for number, (rule, first, then, shared) in enumerate(zip(*(column.tolist() for column in heads), strict=True)):
         yield (rule, first, then, shared), slice(bounds[number], bounds[number + 1])

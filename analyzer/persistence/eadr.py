@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
@@ -36,7 +37,7 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces = cut(trace, WORD_BYTES, joins=1 << 62)
     mode = loose_modes(trace, pieces, LOOSE_AFTER)
     events = trace.events
-    moment = np.isin(events["kind"], np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+    moment = among(events["kind"], (Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT))
     # a size step is durable at once, and so is all that was visible before it
     moment[pieces.event[pieces.kind != DATA]] = True
     moments = np.flatnonzero(moment)

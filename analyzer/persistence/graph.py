@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.direct_before import DirectPredecessors, in_layers, one_by_one
-from crashcheck.analyzer.persistence.names import NameTable
+from crashcheck.analyzer.persistence.names import NameChange, NameTable
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
     EXISTS,
@@ -123,7 +123,7 @@ class PersistenceGraph:
 
     def path(self, piece: int) -> str:
         """The path of the file that a piece changes, as it was then; the file's first one without models of names."""
-        row = self.whole(piece)[0]
+        row = self.whole(piece)
         file = int(self.file[row])
         return self.names.path(file, int(self.event[row])) if self.family.names else self.trace.files[file].path
 
@@ -143,6 +143,10 @@ class PersistenceGraph:
         """The pieces, by the file that they change; and these files."""
         rows = np.argsort(self.file, kind="stable")
         return rows, self.file[rows]
+
+    def name_change(self, piece: int) -> NameChange:
+        """What a piece of names changes."""
+        return self.names.changes[int(self.offset[piece])]
 
     def pieces_of(self, file: int) -> Ints:
         """The pieces that change a file, ascending."""
@@ -168,15 +172,14 @@ class PersistenceGraph:
         """The id of the `index`-th part (from 0) of extension `piece`."""
         return int(self._part_base[piece]) + index
 
-    def whole(self, id_: int) -> tuple[int, int]:
-        """(extension, index) of a part; (id, -1) of anything else."""
-        if id_ < len(self.event):
-            return id_, -1
+    def whole(self, id_: int) -> int:
+        """The piece that an id names, or of which it names a part. Raises IndexError if it names none."""
+        if id_ < len(self):
+            return id_
         piece = int(np.searchsorted(self._part_base, id_, side="right")) - 1
-        index = id_ - int(self._part_base[piece])
-        if index >= int(self.parts[piece]):
+        if id_ >= int(self._part_base[piece] + self.parts[piece]):
             raise IndexError(f"no piece {id_}")
-        return piece, index
+        return piece
 
     def wholes(self, ids: Ints) -> Ints:
         """For each of some pieces and parts the piece that it is, or is a part of."""
@@ -192,14 +195,14 @@ class PersistenceGraph:
 
     def size_after(self, id_: int) -> int:
         """The file size that a size step, or a part of one, leaves."""
-        piece, index = self.whole(id_)
-        if index < 0:
+        piece = self.whole(id_)
+        if piece == id_:
             return int(self.offset[piece])
-        return (int(self.old_size[piece]) // PAGE_BYTES + 1 + index) * PAGE_BYTES
+        return (int(self.old_size[piece]) // PAGE_BYTES + 1 + id_ - int(self._part_base[piece])) * PAGE_BYTES
 
     def piece(self, id_: int) -> Piece:
         """One node. Raises IndexError for an id that the graph does not have."""
-        row, index = self.whole(id_)
+        row = self.whole(id_)
         return Piece(
             id_,
             int(self.event[row]),
@@ -209,7 +212,7 @@ class PersistenceGraph:
             self.size_after(id_) if int(self.kind[row]) == SIZE else int(self.offset[row]),
             int(self.size[row]),
             int(self.durable_from[row]),
-            index >= 0,
+            row != id_,
             row,
         )
 
@@ -369,7 +372,7 @@ class PersistenceGraph:
         first, last = np.searchsorted(self.event, [lo, hi])
         ids = list(range(int(first), int(last)))
         if pieces is not None:
-            wanted = {self.whole(p)[0] for p in pieces}
+            wanted = {self.whole(p) for p in pieces}
             ids = [i for i in ids if i in wanted]
         reasons: dict[tuple[int, int], str] = {}
         for id_, befores in zip(ids, self.direct_before(ids), strict=True):

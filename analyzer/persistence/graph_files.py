@@ -22,8 +22,7 @@ def annotated(graph: PersistenceGraph, pieces: Iterable[int], place_of: PlaceOf)
     ordinal of the marked operation under way, 0 before any), `site` (file:line) and `function`; edges carry `rule`:
     what orders the two.
     """
-    events = graph.trace.events
-    begins = np.flatnonzero(events["kind"] == Kind.MARK_BEGIN)
+    events, begins = graph.trace.events, graph.trace.rows(Kind.MARK_BEGIN)
     ordered = graph.to_networkx(pieces=pieces)
     out: nx.DiGraph[int] = nx.DiGraph()
     for id_ in sorted(ordered):

@@ -157,7 +157,7 @@ def _renamed_with(trace: Trace) -> tuple[Ints, Ints]:
     """Events with the content of renamed files, and for each its rename; none that was cut short."""
     kinds, files, threads = (trace.events[name] for name in ("kind", "file", "thread"))
     contents = np.flatnonzero((kinds == Kind.CONTENT) & (trace.events["size"] > 0))
-    renames = np.flatnonzero(kinds == Kind.RENAME)
+    renames = trace.rows(Kind.RENAME)
     into = np.full(len(contents), -1, dtype=np.int64)
     for at, content in enumerate(contents.tolist()):
         later = renames[np.searchsorted(renames, content) :]
@@ -299,16 +299,15 @@ def persist_renamed(trace: Trace, pieces: Pieces, durable_from: Ints, journal: b
 
     `journal`: and with every earlier change of a name, and of a size by itself, of any file: one journal holds them.
     """
-    kinds = trace.events["kind"]
-    names = np.flatnonzero((kinds == Kind.UNLINK) | (kinds == Kind.RENAME))
+    names = trace.rows(Kind.UNLINK, Kind.RENAME)
     if not len(names):
         return
-    source = np.where(kinds[names] == Kind.RENAME, trace.events["aux"][names], 0).astype(np.int64)
+    source = np.where(trace.events["kind"][names] == Kind.RENAME, trace.events["aux"][names], 0).astype(np.int64)
     files = np.concatenate([trace.events["file"][names].astype(np.int64), source])
     moments = np.concatenate([names, names])
     _persist_by_next(files, moments, pieces.file, pieces, durable_from)
     if journal:
-        changed = (pieces.kind != DATA) & (kinds[pieces.event] != Kind.WRITE)
+        changed = (pieces.kind != DATA) & (trace.events["kind"][pieces.event] != Kind.WRITE)
         _persist_by_next(np.zeros_like(names), names, np.where(changed, 0, -1), pieces, durable_from)
     earliest: dict[int, int] = {}  # a durable size makes the earlier sizes of its file durable, too
     for row in np.flatnonzero(pieces.kind == SIZE)[::-1].tolist():

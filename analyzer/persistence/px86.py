@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import number_rows, ranges, sort_rows, unique
+from crashcheck.analyzer.arrays import among, number_rows, ranges, sort_rows, unique
 from crashcheck.analyzer.persistence.graph import NEVER, Options, PersistenceGraph, assemble
 from crashcheck.analyzer.persistence.pieces import (
     DATA,
@@ -64,7 +64,7 @@ def _durable_from(trace: Trace, pieces: Pieces, mode: NDArray[np.uint8]) -> Ints
     Lines with ordinary pieces only are decided by arrays, the others by one pass over what concerns them.
     """
     kinds = trace.events["kind"][pieces.event]  # what comes with a rename, persist_renamed decides
-    data = np.flatnonzero((pieces.kind == DATA) & ((kinds == Kind.STORE) | (kinds == Kind.WRITE)))
+    data = np.flatnonzero((pieces.kind == DATA) & among(kinds, (Kind.STORE, Kind.WRITE)))
     number, first = number_rows(pieces.file[data], pieces.offset[data] // LINE_BYTES)
     lines = _Lines(pieces.file[data[first]], pieces.offset[data[first]] // LINE_BYTES)
     loose = np.zeros(len(first), dtype=np.bool_)
@@ -154,7 +154,7 @@ def _next_fences(trace: Trace, rows: Ints) -> Ints:
     """For each of some events the next fence of its thread; the number of events if there is none."""
     span = len(trace.events) + 1
     thread = trace.events["thread"]
-    fences = np.flatnonzero(trace.events["kind"] == Kind.FENCE)
+    fences = trace.rows(Kind.FENCE)
     keys = np.sort(thread[fences].astype(np.int64) * span + fences)
     mine = thread[rows].astype(np.int64)
     at = np.searchsorted(keys, mine * span + rows)
@@ -192,7 +192,7 @@ class _Caches:
         events = self.trace.events
         first = np.searchsorted(self.pieces.event, np.arange(len(events) + 1)).tolist()
         ends = {sync.end: sync for sync in _syncs(self.trace)}
-        concerns = np.isin(events["kind"], np.array([Kind.FENCE, Kind.SYNC_END], np.uint8))
+        concerns = among(events["kind"], (Kind.FENCE, Kind.SYNC_END))
         concerns[self.pieces.event[np.flatnonzero(self.asked)]] = True
         flushes = np.flatnonzero(events["kind"] == Kind.FLUSH)
         file, offset, size = (events[name][flushes].astype(np.int64) for name in ("file", "offset", "size"))

@@ -12,6 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES
 from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind
@@ -111,8 +112,8 @@ def _last_store(graph: PersistenceGraph, file: Rows, line: Rows, at: Rows) -> Ro
 def _fences(graph: PersistenceGraph) -> list[RedundantPersist]:
     """Fences proper: one that comes with a locked instruction, and mfence, order more than persists."""
     events = graph.trace.events
-    fences = np.flatnonzero(events["kind"] == Kind.FENCE).astype(np.int64)
-    own = np.isin(events["aux"][fences], np.array([FenceKind.SFENCE, FenceKind.DRAIN], dtype=np.uint32))
+    fences = graph.trace.rows(Kind.FENCE)
+    own = among(events["aux"][fences], (FenceKind.SFENCE, FenceKind.DRAIN))
     works = np.isin(fences + 1, graph.durable_from)
     # A fence after a clflush of a dirty line stays: the same program needs it where it has clwb.
     at, clean, _, kind = _lines(graph)

@@ -52,7 +52,7 @@ def find_syncs(trace: Trace) -> list[SyncInterval]:
     events = trace.events
     seqs = events["seq"]
     out = []
-    for end in np.flatnonzero(events["kind"] == Kind.SYNC_END).tolist():
+    for end in trace.rows(Kind.SYNC_END).tolist():
         event = events[end]
         kind = int(event["aux"])
         begin = int(np.searchsorted(seqs, event["payload"]))
@@ -79,7 +79,7 @@ def write_ends(trace: Trace) -> dict[int, int]:
     events = trace.events
     pending = (events["kind"] == Kind.WRITE) & (events["flags"] & WriteFlag.PENDING != 0)
     ends = dict.fromkeys(np.flatnonzero(pending).tolist(), len(events))
-    for end in np.flatnonzero(events["kind"] == Kind.WRITE_END).tolist():
+    for end in trace.rows(Kind.WRITE_END).tolist():
         write = int(np.searchsorted(events["seq"], events["payload"][end]))
         if write in ends and int(events["seq"][write]) == int(events["payload"][end]):
             ends[write] = end

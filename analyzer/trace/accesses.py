@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import ranges
+from crashcheck.analyzer.arrays import among, ranges
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import Kind
 
@@ -86,7 +86,7 @@ def renumber_loads(
     thread_numbers = _thread_numbers(header, accesses)
     result = []
     for chosen in ([Kind.LOAD], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE], [Kind.LOAD_GAP]):
-        rows = accesses[np.isin(kinds, np.array(chosen, dtype=np.uint8))]
+        rows = accesses[among(kinds, chosen)]
         rows["site"] = _shifted(rows["site"], bases, shifts)
         rows["stack"] = stack_numbers.of(rows["stack"])
         rows["thread"] = thread_numbers.of(rows["thread"])

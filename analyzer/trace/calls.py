@@ -154,27 +154,27 @@ _NAME_EVENTS: WeakKeyDictionary[Trace, tuple[NameEvent, ...]] = WeakKeyDictionar
 def name_events(trace: Trace) -> tuple[NameEvent, ...]:
     """All events about names, in order."""
     if trace not in _NAME_EVENTS:
-        where = np.flatnonzero(np.isin(trace.events["kind"], np.array(NAME_KINDS, dtype=np.uint8)))
+        where = trace.rows(*NAME_KINDS)
         _NAME_EVENTS[trace] = tuple(name_event(trace, index) for index in where.tolist())
     return _NAME_EVENTS[trace]
 
 
 def allocations(trace: Trace) -> Iterator[Allocate]:
     """All calls of fallocate, in order."""
-    for index in np.flatnonzero(trace.events["kind"] == Kind.ALLOCATE).tolist():
+    for index in trace.rows(Kind.ALLOCATE).tolist():
         event = trace.events[index]
         yield Allocate(index, int(event["file"]), int(event["offset"]), int(event["payload"]), int(event["aux"]))
 
 
 def outputs(trace: Trace) -> Iterator[Output]:
     """All acknowledgements, in order."""
-    for index in np.flatnonzero(trace.events["kind"] == Kind.OUTPUT).tolist():
+    for index in trace.rows(Kind.OUTPUT).tolist():
         yield Output(index, OutputKind(int(trace.events["aux"][index])), trace.data(index))
 
 
 def injected_faults(trace: Trace) -> Iterator[InjectedFault]:
     """All calls that were made to fail, in order."""
-    for index in np.flatnonzero(trace.events["kind"] == Kind.FAULT).tolist():
+    for index in trace.rows(Kind.FAULT).tolist():
         call, _, path = trace.data(index).partition(b"\0")
         number = int(trace.events["aux"][index])
         yield InjectedFault(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
@@ -243,7 +244,7 @@ def _take_threads(events: Events) -> None:
 
 
 def _check_payloads(path: Path, raw: NDArray[np.uint8], events: Events) -> None:
-    carries = np.isin(events["kind"], np.array(fmt.PAYLOAD_KINDS, dtype=np.uint8))
+    carries = among(events["kind"], fmt.PAYLOAD_KINDS)
     far = carries & (events["size"] > fmt.INLINE_BYTES)
     start = events["payload"][far]
     size = events["size"][far].astype(np.uint64)

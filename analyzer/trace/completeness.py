@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import ranges, unique
+from crashcheck.analyzer.arrays import among, ranges, unique
 from crashcheck.analyzer.trace.accesses import payload_of, payloads_of
 from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.analyzer.trace.reader import Trace, WatchedFile
@@ -75,7 +75,7 @@ def causes(trace: Trace, completeness: Completeness, notes: Sequence[tuple[str, 
     `notes` are the recorder's (reason, path).
     """
     called: dict[int, set[str]] = {}
-    for index in np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED).tolist():
+    for index in trace.rows(Kind.UNMODELLED).tolist():
         number = int(trace.events["file"][index])
         called.setdefault(number, set()).add(trace.data(index).decode("utf-8", "replace"))
     for allocate in allocations(trace):
@@ -128,9 +128,8 @@ def check(trace: Trace, first: Path, final: Path) -> Completeness:
     """
     replays = {number: FileReplay(file, first / file.path) for number, file in trace.files.items()}
     events = trace.events
-    kinds = np.array([*_UPDATES, Kind.CONTENT], dtype=np.uint8)
-    where = np.flatnonzero(np.isin(events["kind"], kinds))
-    written = np.isin(events["kind"][where], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    where = trace.rows(*_UPDATES, Kind.CONTENT)
+    written = among(events["kind"][where], (Kind.STORE, Kind.WRITE))
     contents: dict[tuple[int, int], list[int]] = {}  # file, thread: events with the content of a file that is renamed
     for some in np.split(where, np.flatnonzero(written[1:] != written[:-1]) + 1):
         if len(some) and written[np.searchsorted(where, some[0])]:

@@ -11,6 +11,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.runtime import trace_format as fmt
@@ -32,7 +33,7 @@ def content_digest(trace: Trace) -> bytes:
         for name in _COLUMNS:
             digest.update(np.ascontiguousarray(rows[name]).tobytes())
         digest.update(_payloads(rows, seq, pids).tobytes())
-    carries = np.isin(trace.events["kind"], np.array(sorted(fmt.PAYLOAD_KINDS), dtype=np.uint8))
+    carries = among(trace.events["kind"], fmt.PAYLOAD_KINDS)
     large = trace.events[carries & (trace.events["size"] > fmt.INLINE_BYTES)]
     for low, high in _pieces(large["payload"].astype(np.int64), large["size"].astype(np.int64)):
         digest.update(trace.raw[low:high].data)
@@ -62,9 +63,9 @@ def _payloads(rows: Events, seq: NDArray[np.uint64], pids: NDArray[np.int64]) ->
     kinds, payload = rows["kind"], rows["payload"].copy()
     ends = kinds == Kind.SYNC_END
     payload[ends] = np.searchsorted(seq, payload[ends])
-    processes = np.isin(kinds, np.array([Kind.THREAD_START, Kind.FORK], dtype=np.uint8))
+    processes = among(kinds, (Kind.THREAD_START, Kind.FORK))
     payload[processes] = _numbered(payload[processes].astype(np.int64), pids).astype(np.uint64)
-    carries = np.isin(kinds, np.array(sorted(fmt.PAYLOAD_KINDS), dtype=np.uint8))
+    carries = among(kinds, fmt.PAYLOAD_KINDS)
     payload[carries & (rows["size"] > fmt.INLINE_BYTES)] = 0
     return payload
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.trace.accesses import Events, UnitDef, payload_of, renumber_loads, units_of
 from crashcheck.analyzer.trace.chunks import corrupt, read_chunks
 from crashcheck.analyzer.trace.python_code import PythonCode, python_code
@@ -132,6 +133,10 @@ class Trace:
         """Of each call stack the one of its caller and the site of the call."""
         return self._stacks
 
+    def rows(self, *kinds: int) -> NDArray[np.int64]:
+        """The indices of the events of some kinds, ascending."""
+        return np.flatnonzero(among(self.events["kind"], kinds))
+
     def data(self, index: int) -> bytes:
         """The bytes that event `index` carries; empty for kinds that carry none."""
         return payload_of(self.raw, self.events[index])
@@ -224,7 +229,7 @@ def read(path: Path | str) -> Trace:
 
 def _files(path: Path, trace: Trace, inodes: Mapping[int, Inode]) -> dict[int, WatchedFile]:
     files: dict[int, WatchedFile] = {}
-    for index in np.flatnonzero(trace.events["kind"] == Kind.FILE_DEF).tolist():
+    for index in trace.rows(Kind.FILE_DEF).tolist():
         event = trace.events[index]
         name = os.fsdecode(trace.data(index))
         existed = bool(event["flags"] & 1)
@@ -250,7 +255,7 @@ def _recorder(path: Path, header: np.void) -> Recorder:
 def _inodes(path: Path, trace: Trace) -> dict[int, Inode]:
     paths: dict[int, list[str]] = {}
     firsts: dict[int, np.void] = {}
-    for index in np.flatnonzero(trace.events["kind"] == Kind.INODE_DEF).tolist():
+    for index in trace.rows(Kind.INODE_DEF).tolist():
         event = trace.events[index]
         number, name = int(event["file"]), os.fsdecode(trace.data(index))
         if name:
@@ -319,7 +324,7 @@ def _check_units(path: Path, events: Events) -> None:
 def _check_files(path: Path, events: Events, files: dict[int, WatchedFile]) -> None:
     kinds = [Kind.STORE, Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.UNLINK, Kind.RENAME, Kind.CONTENT, Kind.LOAD]
     kinds.append(Kind.ALLOCATE)
-    accesses = np.isin(events["kind"], np.array(kinds, dtype=np.uint8))
+    accesses = among(events["kind"], kinds)
     for number in np.unique(events["file"][accesses]):
         if int(number) not in files:
             raise corrupt(path, f"an access names file {int(number)}, expected one of {sorted(files)}")
@@ -340,7 +345,7 @@ def _check_outputs(path: Path, events: Events) -> None:
 def _check_names(path: Path, trace: Trace, inodes: dict[int, Inode]) -> None:
     """Events about names have names, and name inodes and directories that are defined."""
     events = trace.events
-    for index in np.flatnonzero(np.isin(events["kind"], np.array(fmt.NAME_KINDS, dtype=np.uint8))).tolist():
+    for index in trace.rows(*fmt.NAME_KINDS).tolist():
         event, data = events[index], trace.data(index)
         where = f"the event with seq {int(event['seq'])}"
         if len(data) < fmt.NAMES.itemsize:

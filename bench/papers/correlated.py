@@ -34,7 +34,7 @@ def of_states(space: StateSpace, states: Iterable[CrashState], culprits: Sequenc
     total = correlated = 0
     for state in states:
         total += 1
-        lost = (piece if piece < len(space.graph) else whole(piece)[0] for piece in space.lost(state))
+        lost = (piece if piece < len(space.graph) else whole(piece) for piece in space.lost(state))
         correlated += not wanted.isdisjoint(lost)
     return Correlated(total, correlated, True)
 

@@ -7,9 +7,7 @@ state is for an oracle to judge (oracles).
 from __future__ import annotations
 
 import contextlib
-import os
 import select
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.connection import Connection
@@ -112,7 +110,7 @@ class WorkerPool:
         self.tasks = Tasks(content, points, setup.first, self.limits.timeout_s, acknowledged, whole)
         # the workers, while the pool is open
         self._home: Path | None = None  # the folder of all images
-        self._lock: int | None = None  # on the home, so that another run does not take it for abandoned
+        self._ending = contextlib.ExitStack()  # removes it
         self._workers: list[WorkerProcess] = []
         self._elsewhere: Elsewhere | None = None
         # the runs under way
@@ -141,9 +139,7 @@ class WorkerPool:
 
     def _start(self) -> None:
         bytes_held = sparse.data_bytes(self.setup.first)
-        image_folder.remove_abandoned(self.setup.work)
-        self._home = image_folder.home(self.setup.work, bytes_held, self.jobs)
-        self._lock = image_folder.lock(self._home)
+        self._home = self._ending.enter_context(image_folder.held_home(self.setup.work, bytes_held, self.jobs))
         for index in range(self.jobs):
             self._workers.append(WorkerProcess(index, self._home, self.setup, self.limits, self._start_worker))
         for worker in self._workers:
@@ -158,12 +154,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.end()
         self._workers.clear()
-        if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
-            self._home = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._ending.close()
 
     @property
     def home(self) -> Path:

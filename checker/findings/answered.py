@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.pieces import DATA
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.cause import Cause
@@ -50,7 +51,7 @@ def _lost(subject: Subject, cause: Cause) -> list[int]:
     """The bytes that the state lost, the blamed ones first."""
     lost = subject.space.lost(cause.state)
     pieces = dict.fromkeys(
-        subject.graph.whole(piece)[0] for piece in (*((cause.lost,) if cause.lost is not None else ()), *lost)
+        subject.graph.whole(piece) for piece in (*((cause.lost,) if cause.lost is not None else ()), *lost)
     )
     return [piece for piece in pieces if int(subject.graph.kind[piece]) == DATA][:_MOST_LOST]
 
@@ -83,6 +84,6 @@ def _replaced(subject: Subject, file: int, low: int, high: int, stored: int, ans
     """The first event after `stored` that updates some of these bytes of a file, but `answer` at the latest."""
     rows = subject.trace.events[stored + 1 : answer]
     ends = rows["offset"] + np.maximum(rows["size"], 1)
-    updates = np.isin(rows["kind"], np.array(UPDATES, dtype=np.uint8)) & (rows["file"] == file)
+    updates = among(rows["kind"], UPDATES) & (rows["file"] == file)
     again = np.flatnonzero(updates & (rows["offset"] < high) & (ends > low))
     return stored + 1 + int(again[0]) if len(again) else answer

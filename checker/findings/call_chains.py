@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-import numpy as np
-
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.checker.results import Location, SourceFunction
 from crashcheck.checker.subject import UPDATES
@@ -45,7 +43,7 @@ def call_chains(trace: Trace, facts: Facts, relative: Callable[[str], str]) -> C
 
 def storing_functions(trace: Trace, chain: CallChains) -> frozenset[SourceFunction]:
     """The functions that update a file, or call what does."""
-    updates = np.flatnonzero(np.isin(trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
+    updates = trace.rows(*UPDATES)
     firsts = trace.one_of_each_call(updates)
     return frozenset(place.owner for first in firsts for place in chain(first))
 

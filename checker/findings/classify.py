@@ -107,7 +107,7 @@ class Classifier:
         low = subject.point_at(int(events.min()) + 1)
 
         def at(point: int) -> CrashState:
-            event = int(space.points[point].event)
+            event = space.moment(point)
             return space.drop(point, tuple(np.array(lost, dtype=np.int64)[events < event].tolist()))
 
         def fails(point: int) -> bool:
@@ -132,7 +132,7 @@ class Classifier:
                 return Cause(FindingKind.UNPERSISTED, state, verdict, first, None, since=since)
             # Nothing was promised meanwhile: what is needed with the loss is durable already.
             durable = subject.issued_from(event + 1, space.durable(state.point).tolist())
-            now = int(space.points[state.point].event)
+            now = space.moment(state.point)
             known = subject.last_of(durable) if durable else subject.update_before(now)
             return Cause(FindingKind.ORDERING, state, verdict, first, known)
         later = subject.issued_from(event, space.persisted(state))
@@ -186,7 +186,7 @@ class Classifier:
         """
         subject, space = self._subject, self._subject.space
         if not space.lost(state):
-            moment = int(space.points[state.point].event)
+            moment = space.moment(state.point)
             around = subject.update_from(moment), subject.update_before(moment)
             return Cause(kind_of_part(verdict), state, verdict, *around, prefix=True, moment=moment, complete=False)
         first = subject.first_of(space.lost(state))

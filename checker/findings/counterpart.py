@@ -64,7 +64,7 @@ class Signed:
 
     def of(self, piece: int) -> Signature:
         """The signature of a piece; of an extension's part, that of the whole."""
-        return self._of[self.subject.graph.whole(piece)[0]]
+        return self._of[self.subject.graph.whole(piece)]
 
     @property
     def places(self) -> Set[Place]:
@@ -174,7 +174,7 @@ def _roles(
 ) -> tuple[list[int], list[int], int | None]:
     """Of a failing state: what it loses, the blamed updates among that, and the other update, which it keeps."""
     lost = [piece for piece in subject.space.lost(state) if piece < len(subject.graph)]
-    until = subject.update_from(int(subject.space.points[state.point].event))
+    until = subject.update_from(subject.space.moment(state.point))
     end = len(subject.graph) if until is None else until
     blamed, other = _culprits(location, crash, subject)
     gone = set(lost)
@@ -190,7 +190,7 @@ def _culprits(
 
     def is_at(place: Location) -> Callable[[int], bool]:
         def same(piece: int) -> bool:
-            found = subject.provenance.of(subject.event_of(piece))
+            found = subject.place(piece)
             return found is not None and (found.point, found.owner) == (place.point, place.owner)
 
         return same

@@ -86,11 +86,8 @@ class Traits:
 
 
 def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, cause: Cause) -> Traits:
-    piece = None if cause.lost is None else subject.graph.whole(cause.lost)[0]
-    lost, kept, until = (
-        None if one is None else subject.provenance.of(subject.event_of(one))
-        for one in (cause.lost, cause.kept, cause.until)
-    )
+    piece = None if cause.lost is None else subject.graph.whole(cause.lost)
+    lost, kept, until = (None if one is None else subject.place(one) for one in (cause.lost, cause.kept, cause.until))
     seen = Traits(
         cause.kind,
         None,
@@ -100,7 +97,7 @@ def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, 
         signs=cause.verdict.signs,
         torn=cause.torn,
         until=() if cause.until is None else identities.origin(cause.until),
-        replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)[0]),
+        replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)),
         due=_due(subject, cause),
         lost_by=callers_within(lost, until or kept),
         kept_by=callers_within(kept, until or lost),
@@ -121,7 +118,7 @@ def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, 
 
 def _due_at(subject: Subject, cause: Cause) -> int:
     """The event before which what was lost should have persisted."""
-    return int(subject.space.points[cause.state.point].event) if cause.kept is None else subject.event_of(cause.kept)
+    return subject.space.moment(cause.state.point) if cause.kept is None else subject.event_of(cause.kept)
 
 
 def _due(subject: Subject, cause: Cause) -> Due:

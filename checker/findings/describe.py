@@ -30,7 +30,7 @@ FLUSH_NAMES = {FlushKind.CLFLUSH: "clflush", FlushKind.CLFLUSHOPT: "clflushopt",
 
 def location_of(subject: Subject, piece: int) -> Location:
     """The source place of a piece; where none is known a Location without line, whose file is the watched file."""
-    here = subject.provenance.of(subject.event_of(piece))
+    here = subject.place(piece)
     return here if here is not None else Location(subject.path_of(piece), 0, 0, "", "", ())
 
 
@@ -44,11 +44,11 @@ def name_of(subject: Subject, piece: int) -> str:
     described = subject.graph.piece(piece)
     if described.kind == "name":
         graph = subject.graph
-        return graph.names.changes[int(graph.offset[piece])].text
+        return graph.name_change(piece).text
     path = subject.path_of(piece)
-    here = subject.provenance.of(subject.event_of(piece))
+    here = subject.place(piece)
     if described.kind == "exists":
-        removed = int(subject.graph.old_size[subject.graph.whole(piece)[0]]) > 0
+        removed = int(subject.graph.old_size[subject.graph.whole(piece)]) > 0
         return f"the {'removal' if removed else 'name'} of {path}"
     if described.kind == "size":
         return f"the size {described.offset} of {path}"
@@ -74,7 +74,7 @@ def at_line(here: Location | None) -> str:
 
 
 def _line_of_update(subject: Subject, piece: int) -> str:
-    return line_of(subject.provenance.of(subject.event_of(piece)))
+    return line_of(subject.place(piece))
 
 
 def _place(subject: Subject, piece: int) -> str:
@@ -82,7 +82,7 @@ def _place(subject: Subject, piece: int) -> str:
 
     Of an update in a library, with the call in the project's own source: " (obj.c:42, called from app.c:7)".
     """
-    here = subject.provenance.of(subject.event_of(piece))
+    here = subject.place(piece)
     shown = [_line_of_update(subject, piece)]
     if here is not None and here.file.startswith("/") and here.called_from is not None:
         shown.append(f"called from {spoken(here.called_from.file)}:{here.called_from.line}")

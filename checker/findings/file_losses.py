@@ -51,7 +51,7 @@ class FileChange:
 
     @cached_property
     def row(self) -> int:
-        return self.subject.graph.whole(self.piece)[0]
+        return self.subject.graph.whole(self.piece)
 
     @property
     def kind(self) -> int:
@@ -73,7 +73,7 @@ class FileChange:
     @property
     def named(self) -> NameChange:
         """Of a change of names: which."""
-        return self.subject.graph.names.changes[int(self.subject.graph.offset[self.row])]
+        return self.subject.graph.name_change(self.row)
 
     @property
     def removes(self) -> bool:
@@ -159,7 +159,7 @@ class _State:
     def __init__(self, subject: Subject, cause: Cause) -> None:
         assert isinstance(subject.content, FolderContent)
         self._subject, self._content, self._state = subject, subject.content, cause.state
-        self.crash = int(subject.space.points.event[cause.state.point])
+        self.crash = subject.space.moment(cause.state.point)
         self.paths = subject.content.paths(cause.state)
         self._names = subject.graph.names
 
@@ -259,7 +259,7 @@ def recreated_path(subject: Subject, cause: Cause) -> str:
     graph = subject.graph
     if not cause.prefix or cause.kept is None or cause.lost is None:
         return ""
-    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    kept, lost = graph.whole(cause.kept), graph.whole(cause.lost)
     if graph.kind[kept] != NAME:
         return ""
     changes, offsets = graph.names.changes, graph.offset

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.pieces import LINE_BYTES
 from crashcheck.checker.findings.call_chains import storing_functions
 from crashcheck.checker.results import Location, SourceFunction, SourcePoint
@@ -39,7 +40,7 @@ class UsualFlushes:
     def _usual(self, site: int) -> frozenset[FlushSite]:
         if site not in self._known:
             events = self._subject.trace.events
-            rows = np.flatnonzero((events["site"] == site) & np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8)))
+            rows = np.flatnonzero((events["site"] == site) & among(events["kind"], UPDATES))
             some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_INSTANCES)).astype(np.int64)]
             found = (self._flush_of(row) for row in some.tolist()) if site else ()
             self._known[site] = frozenset(place for place in found if place is not None)
@@ -63,11 +64,11 @@ class UsualFlushes:
 
     @cached_property
     def _flushes(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._subject.trace.events["kind"] == Kind.FLUSH)
+        return self._subject.trace.rows(Kind.FLUSH)
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._subject.trace.events["kind"] == Kind.MARK_END)
+        return self._subject.trace.rows(Kind.MARK_END)
 
     def _place(self, row: int) -> FlushSite | None:
         """Where a flush is called for, outside of helpers that only flush and fence."""

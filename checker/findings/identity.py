@@ -51,7 +51,7 @@ class Identities:
         """The key of where an update comes from, within this run."""
         if piece is None:
             return _NOWHERE
-        here = self.subject.provenance.of(self.subject.event_of(piece))
+        here = self.subject.place(piece)
         if here is None:
             return self._offset(piece)
         return (AT, here.file, str(here.line), str(here.column), of_template(here.function), here.variable)
@@ -105,7 +105,7 @@ class Identities:
     def _of_instance(self, piece: int | None) -> Origin:
         """The stable place, with the template arguments of the function."""
         place = self.stable_place(piece)
-        here = None if piece is None else self.subject.provenance.of(self.subject.event_of(piece))
+        here = None if piece is None else self.subject.place(piece)
         return place if here is None else (place[0], here.function, *place[2:])
 
     def _offset(self, piece: int) -> Origin:
@@ -114,7 +114,7 @@ class Identities:
         if described.kind == "name":
             change = graph.names.changes[described.offset]
             return ("offset", self._replaced(change, described.event) or change.text, described.kind, "0")
-        path, inode = self.subject.path_of(piece), int(graph.file[graph.whole(piece)[0]])
+        path, inode = self.subject.path_of(piece), int(graph.file[graph.whole(piece)])
         later = graph.names.next_path(inode, described.event)
         if later and graph.names.is_new(inode, described.event):
             path = f"{later}, new"

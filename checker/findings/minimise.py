@@ -106,7 +106,7 @@ def fewest_persisted(
 
 def _wholes(space: StateSpace, pieces: Pieces) -> Pieces:
     """The pieces, with the whole extension for a part of one (PersistenceGraph)."""
-    return tuple(space.graph.whole(piece)[0] for piece in pieces)
+    return tuple(space.graph.whole(piece) for piece in pieces)
 
 
 def _reduce(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import halving_order
+from crashcheck.analyzer.arrays import among, halving_order
 from crashcheck.analyzer.trace.digests import Digests
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.budget import Left, OutOfTime, endless, within
@@ -306,7 +306,7 @@ def _found_again(trace: Trace, last: NthEvent, place: tuple[object, ...]) -> int
 
 def _of_site(trace: Trace, site: int, process: int | None) -> NDArray[np.bool_]:
     threads = [thread for thread, its in _processes(trace).items() if its == process]
-    of_process = np.isin(trace.events["thread"], np.array(threads, dtype=trace.events["thread"].dtype))
+    of_process = among(trace.events["thread"], threads)
     of_site: NDArray[np.bool_] = (trace.events["site"] == site) & of_process
     return of_site
 
@@ -322,7 +322,7 @@ def _processes(trace: Trace) -> dict[int, int]:
 
 
 def _updates(trace: Trace) -> NDArray[np.intp]:
-    return np.flatnonzero(np.isin(trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
+    return trace.rows(*UPDATES)
 
 
 def _call(trace: Trace, updates: NDArray[np.intp], index: int) -> tuple[object, ...]:

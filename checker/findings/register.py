@@ -35,6 +35,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
 from crashcheck.runtime.trace_format import Kind as Event
+from crashcheck.wording import listed
 
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
 KILL_FAILS_TOO = "`kill -9` {} it, too, {}: nothing is reordered there, so no flush, fence or sync is enough"
@@ -180,7 +181,7 @@ class Register:
 
     def _persisted_since(self, state: CrashState, place: Origin, event: int, lost: set[int]) -> bool:
         pieces = self._pieces_of(place)
-        until = int(self.subject.space.points[state.point].event)
+        until = self.subject.space.moment(state.point)
         low, high = np.searchsorted(self.subject.graph.event[pieces], [event, until])
         return any(int(piece) not in lost for piece in pieces[low:high])
 
@@ -281,9 +282,9 @@ class Register:
 
     def _bare(self, place: Origin) -> frozenset[int]:
         """The operations in which a place stores; none if one of them flushes or syncs anything."""
-        events, points = self.subject.trace.events, self.subject.space.points
+        points = self.subject.space.points
         ends = points.event[points.acknowledged_more]
-        persists = np.flatnonzero(np.isin(events["kind"], np.array([Event.FLUSH, Event.SYNC_BEGIN], dtype=np.uint8)))
+        persists = self.subject.trace.rows(Event.FLUSH, Event.SYNC_BEGIN)
         persisting = np.searchsorted(ends, persists, side="right")
         storing = np.unique(np.searchsorted(ends, self.subject.graph.event[self._pieces_of(place)], side="right"))
         return frozenset() if np.isin(storing, persisting).any() else frozenset(storing.tolist())
@@ -361,15 +362,14 @@ class Register:
             every = set(function_of.values())
             shown: dict[str, None] = {}
             for state in (draft.cause.state, *draft.cases) if len(every) > 1 else ():
-                lost, until = set(space.lost(state)), int(space.points[state.point].event)
+                lost, until = set(space.lost(state)), space.moment(state.point)
                 issued = (piece for piece in pieces if self.subject.event_of(piece) < until)
                 shown |= dict.fromkeys(function_of[piece] for piece in issued if (piece in lost) is losing)
                 if len(shown) == len(every):
                     break
             names = [f"`{name}`" for name in shown]
             if len(names) > 1:
-                more = f" and {len(names) - _ALSO_SHOWN} more" if len(names) > _ALSO_SHOWN else ""
-                yield f"{len(names)} instantiations of a template have it: {', '.join(names[:_ALSO_SHOWN])}{more}"
+                yield f"{len(names)} instantiations of a template have it: {listed(names, _ALSO_SHOWN)}"
                 return
 
     def _related(self, draft: DraftFinding, others: list[DraftFinding]) -> Iterator[str]:
@@ -387,18 +387,17 @@ class Register:
         ):
             also = list(dict.fromkeys(sentence.message(self.subject, other.cause) for other in which))
             if also:
-                more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
-                yield f"{words}: {', '.join(also[:_ALSO_SHOWN])}{more}"
+                yield f"{words}: {listed(also, _ALSO_SHOWN)}"
 
     def _synced(self, cause: Cause) -> frozenset[int]:
         """Files or directories whose sync covers a loss; none where flushes do, or where all is one file."""
         graph, piece = self.subject.graph, cause.kept if cause.lost is None else cause.lost
         if not graph.family.names or piece is None:
             return frozenset()
-        row = graph.whole(piece)[0]
+        row = graph.whole(piece)
         if graph.kind[row] != NAME:
             return frozenset([int(graph.file[row])])
-        entries = graph.names.changes[int(graph.offset[row])].entries
+        entries = graph.name_change(row).entries
         return frozenset(-folder for (folder, _), _ in entries)
 
     def _likenesses(self, cause: Cause, others: Sequence[Cause], depth: int) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ class Schedule:
         self._lost = set(subject.space.lost(cause.state))
         self._persisted = set(subject.space.persisted(cause.state))
         graph = subject.graph
-        self._grown = {graph.whole(part)[0] for part in self._persisted if part >= len(graph)}  # sizes, up to a block
-        self._until = int(subject.space.points[cause.state.point].event)
+        self._grown = {graph.whole(part) for part in self._persisted if part >= len(graph)}  # sizes, up to a block
+        self._until = subject.space.moment(cause.state.point)
         if cause.moment is not None:
             self._until = cause.moment
 

@@ -17,7 +17,7 @@ def message(subject: Subject, cause: Cause) -> str:
 
 def _after_faults(subject: Subject, cause: Cause) -> str:
     """What had been made to fail by then: ", after fsync of a.db was made to fail with EIO"."""
-    event = int(subject.space.points[cause.state.point].event)
+    event = subject.space.moment(cause.state.point)
     faults = [fault for fault in injected_faults(subject.trace) if fault.event < event]
     if not faults:
         return ""

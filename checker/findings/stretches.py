@@ -49,7 +49,7 @@ class FailingStretches:
     def moments(self) -> list[int]:
         """The events just before which the program may be killed."""
         subject = self._subject
-        updates = np.flatnonzero(np.isin(subject.trace.events["kind"], np.array(UPDATES, dtype=np.uint8)))
+        updates = subject.trace.rows(*UPDATES)
         updates = updates[~subject.within_comparison(updates)]
         found: list[int] = unique(np.concatenate([updates, subject.space.points.event])).tolist()
         return found

@@ -101,7 +101,7 @@ class UndoLogs:
     def _mapped(self) -> list[tuple[int, int, int, int]]:
         """File, offset, address and size of each mapping."""
         trace = self._subject.trace
-        rows = np.flatnonzero(trace.events["kind"] == Kind.MAP).tolist()
+        rows = trace.rows(Kind.MAP).tolist()
         places = ((int(trace.events["file"][row]), int(trace.events["offset"][row])) for row in rows)
         ranges = (struct.unpack("<QQ", trace.data(row)) for row in rows)
         return [(file, offset, address, size) for (file, offset), (address, size) in zip(places, ranges, strict=True)]
@@ -148,13 +148,11 @@ class UndoLogs:
 
     @cached_property
     def _marks(self) -> Rows:
-        kinds = self._subject.trace.events["kind"]
-        return np.flatnonzero((kinds == Kind.MARK_BEGIN) | (kinds == Kind.MARK_END))
+        return self._subject.trace.rows(Kind.MARK_BEGIN, Kind.MARK_END)
 
     @cached_property
     def _updates(self) -> Rows:
-        kinds = self._subject.trace.events["kind"]
-        return np.flatnonzero((kinds == Kind.STORE) | (kinds == Kind.WRITE))
+        return self._subject.trace.rows(Kind.STORE, Kind.WRITE)
 
     def _copy_of(self, row: int, zeros: bool = False) -> int | None:
         """The update that copied the old bytes of a store's range before it; None if none did.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.pieces import DATA, LINE_BYTES
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
@@ -152,7 +153,7 @@ class Candidates:
         found = []
         for one, piece in pieces:
             until = int(at[one.until]) if one.until < len(at) else len(edit.graph.trace.events)
-            here = subject.provenance.of(subject.event_of(piece))
+            here = subject.place(piece)
             by_luck = one.torn and by_line and here is not None and here.point not in flushed
             if by_luck or int(durable[piece]) > until:
                 found.append(piece)
@@ -276,13 +277,9 @@ class Candidates:
     def _flush_of(self, cause: Cause) -> Location | None:
         subject = self._subject
         assert cause.lost is not None
-        piece = subject.graph.whole(cause.lost)[0]
+        piece = subject.graph.whole(cause.lost)
         low = subject.event_of(piece) + 1
-        high = (
-            subject.event_of(cause.kept)
-            if cause.kept is not None
-            else int(subject.space.points[cause.state.point].event)
-        )
+        high = subject.event_of(cause.kept) if cause.kept is not None else subject.space.moment(cause.state.point)
         line = int(subject.graph.offset[piece]) // LINE_BYTES
         events = subject.trace.events
         for row in range(low, high):
@@ -309,7 +306,7 @@ class Candidates:
     def _needed(self, places: list[Location]) -> list[Location]:
         """Without those whose lines a flush at a later one always flushes as well, before any fence."""
         events = self._subject.trace.events
-        is_end = np.isin(events["kind"], np.array([Event.FENCE, Event.MARK_BEGIN, Event.MARK_END], dtype=np.uint8))
+        is_end = among(events["kind"], (Event.FENCE, Event.MARK_BEGIN, Event.MARK_END))
         ends = {thread: np.cumsum(is_end & (events["thread"] == thread)) for thread in np.unique(events["thread"])}
 
         def flushes(place: Location) -> Iterator[tuple[int, tuple[object, ...]]]:
@@ -390,7 +387,7 @@ class Candidates:
         graph = self._subject.graph
         until = None if cause.kept is None else self._subject.event_of(cause.kept)
         first: dict[int, int] = {}
-        for piece in sorted({graph.whole(piece)[0] for piece in self._subject.space.lost(cause.state)}):
+        for piece in sorted({graph.whole(piece) for piece in self._subject.space.lost(cause.state)}):
             if until is None or int(graph.event[piece]) < until:
                 first.setdefault(int(graph.granule[piece]), piece)
         return [*first.values(), *([] if cause.lost is None else [cause.lost])]
@@ -408,12 +405,12 @@ class Candidates:
     def _together(self, cause: Cause, lost: list[Location]) -> list[Location]:
         """With what the same function stored by then and had not persisted either."""
         subject = self._subject
-        crash = int(subject.space.points[cause.state.point].event)
+        crash = subject.space.moment(cause.state.point)
         until = crash if cause.kept is None else subject.event_of(cause.kept)
         functions = {place.owner for place in lost}
         near = []
         for piece in subject.space.pending(cause.state.point):
-            here = subject.provenance.of(subject.event_of(piece))
+            here = subject.place(piece)
             if here is None or here.owner not in functions or subject.event_of(piece) >= until:
                 continue
             if int(subject.graph.kind[piece]) == DATA:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.results import FindingKind, Fix
@@ -17,7 +18,7 @@ def advice(subject: Subject, cause: Cause) -> Fix | None:
     """To wait for what persists the lost update, if that is the next thing that its thread does to the files."""
     if cause.kind is not FindingKind.UNPERSISTED or cause.prefix or cause.lost is None:
         return None
-    piece = subject.graph.whole(cause.lost)[0]
+    piece = subject.graph.whole(cause.lost)
     events, stored, durable = subject.trace.events, subject.event_of(piece), int(subject.graph.durable_from[piece])
     if durable > len(events):
         return None
@@ -25,8 +26,8 @@ def advice(subject: Subject, cause: Cause) -> Fix | None:
     own = events["thread"][stored:durable] == thread
     between = events["kind"][stored:durable]
     call = events[["site", "stack"]][stored:durable] == events[["site", "stack"]][stored]
-    more = own & np.isin(between, np.array(UPDATES, dtype=np.uint8)) & ~call
-    until = min(durable, int(subject.space.points[cause.state.point].event))
+    more = own & among(between, UPDATES) & ~call
+    until = min(durable, subject.space.moment(cause.state.point))
     promised = np.isin(events["kind"][stored:until], _PROMISES)
     if int(events["thread"][persist]) != thread or np.any(more) or np.any(promised & own[: until - stored]):
         return None

@@ -168,11 +168,11 @@ class Counterparts:
         less else must have persisted. So that instant decides.
         """
         graph, now = self.space.graph, self.edit.graph
-        crash = int(self.space.points.event[state.point])
-        lost = {graph.whole(piece)[0] for piece in self.space.lost(state)}
+        crash = self.space.moment(state.point)
+        lost = {graph.whole(piece) for piece in self.space.lost(state)}
         acknowledged = int(np.searchsorted(self._outputs, crash, side="left"))
         instant = int(self._outputs[acknowledged - 1]) if acknowledged else -1
-        pending = [graph.whole(piece)[0] for piece in self.space.persisted(state)]
+        pending = [graph.whole(piece) for piece in self.space.persisted(state)]
         durable = self.space.durable(state.point)
         for pieces in (pending, durable):
             if len(pieces):
@@ -182,11 +182,11 @@ class Counterparts:
 
     def recorded(self, state: CrashState, space: StateSpace) -> CrashState:
         """The state of the recorded trace that a state of the edited one (of `space`) is."""
-        crash = int(np.searchsorted(self.edit.at, int(space.points.event[state.point]), side="left"))
+        crash = int(np.searchsorted(self.edit.at, space.moment(state.point), side="left"))
         point = int(np.searchsorted(self.space.points.event, crash, side="left"))
         held = set(space.persisted(state))
-        wholes = {space.graph.whole(piece)[0] for piece in held}
-        until = int(space.points.event[state.point])
+        wholes = {space.graph.whole(piece) for piece in held}
+        until = space.moment(state.point)
         durable = (
             piece
             for piece in self.space.pending(point)

@@ -29,7 +29,7 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
     if cause.lost is None or cause.no_sync_helps:
         words = _instead(subject, cause)
         return Fix("atomic", f"no sync can help: {words}", recipe=whole if "rename it" in words else ())
-    known = subject.provenance.of(subject.event_of(cause.lost if cause.kept is None else cause.kept)) is not None
+    known = subject.place(cause.lost if cause.kept is None else cause.kept) is not None
     no_edit = _NO_DESCRIPTOR if known else _NO_SOURCE
     if _dropped(subject, cause.lost):
         path = subject.path_of(cause.lost)
@@ -48,10 +48,10 @@ def _removal_too_early(subject: Subject, cause: Cause) -> str:
     graph = subject.graph
     if not cause.prefix or cause.kept is None or cause.lost is None:
         return ""
-    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    kept, lost = graph.whole(cause.kept), graph.whole(cause.lost)
     if graph.kind[kept] != NAME or graph.kind[lost] == NAME:
         return ""
-    if any(inode != REMOVED for _, inode in graph.names.changes[int(graph.offset[kept])].entries):
+    if any(inode != REMOVED for _, inode in graph.name_change(kept).entries):
         return ""
     path = subject.path_of(cause.lost)
     return f"let {name_of(subject, cause.kept)} follow what is written to {path}, and an fsync of {path}"
@@ -61,7 +61,7 @@ def _instead(subject: Subject, cause: Cause) -> str:
     """How to change at once what a crash must not leave half changed."""
     graph, names = subject.graph, subject.graph.names
     pieces = [piece for piece in (cause.lost, cause.kept) if piece is not None]
-    content = [row for row in (graph.whole(piece)[0] for piece in pieces) if graph.kind[row] != NAME]
+    content = [row for row in (graph.whole(piece) for piece in pieces) if graph.kind[row] != NAME]
     if len(pieces) == 2 and not content:
         return "let recovery accept a crash between the two, or make both below another name and rename that"
     for row in content:
@@ -85,7 +85,7 @@ def _instead(subject: Subject, cause: Cause) -> str:
 def _dropped(subject: Subject, lost: int) -> bool:
     """Whether a sync that failed covers a lost update of data."""
     graph = subject.graph
-    row = graph.whole(lost)[0]
+    row = graph.whole(lost)
     file, offset, event = int(graph.file[row]), int(graph.offset[row]), int(graph.event[row])
     failed = (sync for sync in find_syncs(subject.trace) if sync.failed and event < sync.end)
     return graph.kind[row] == DATA and any(sync.covers(file, offset) for sync in failed)
@@ -93,10 +93,10 @@ def _dropped(subject: Subject, lost: int) -> bool:
 
 def _sync_of(subject: Subject, lost: int) -> str:
     graph = subject.graph
-    row = graph.whole(lost)[0]
+    row = graph.whole(lost)
     if graph.kind[row] != NAME:
         return f"fsync of {subject.path_of(lost)}"
-    entries = graph.names.changes[int(graph.offset[row])].entries
+    entries = graph.name_change(row).entries
     event = int(graph.event[row])
     folders = dict.fromkeys(graph.names.path(folder, event) for (folder, _), _ in entries)
     return " and ".join(f"fsync of the directory {folder or '.'}" for folder in folders)

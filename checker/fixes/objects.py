@@ -96,8 +96,8 @@ class Objects:
                 if not subject.acknowledged_between(rows[at], subject.point_at(row)):
                     yield rows[at], row, row
             return
-        yield own, None, int(subject.space.points[cause.state.point].event)
-        ends = np.flatnonzero(subject.trace.events["kind"] == Kind.MARK_END)
+        yield own, None, subject.space.moment(cause.state.point)
+        ends = subject.trace.rows(Kind.MARK_END)
         for row in _spread(rows):
             mine = ends[np.searchsorted(ends, row) :]
             mine = mine[threads[mine] == threads[row]]

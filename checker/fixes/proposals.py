@@ -143,7 +143,7 @@ def write(changed: dict[str, tuple[str, str]], folder: Path) -> None:
 
 def left(known: Sequence[Proposed], result: RunResult) -> tuple[str, ...]:
     """Ids of those findings that a new run still has, or a part of."""
-    now = {one.id for one in (*result.findings, *result.uncertain)}
+    now = {one.id for one in result.all_findings}
     return tuple(one.id for one in known if not now.isdisjoint((one.id, *one.likenesses)))
 
 

@@ -36,6 +36,7 @@ from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Plan, Strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.wording import listed
 
 _MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states
 _MOST_SWAPPED = 32
@@ -262,8 +263,7 @@ class FixProposer:
 
     def _names(self, pieces: Iterable[int]) -> str:
         names = list(dict.fromkeys(describe.named(self.subject, piece) for piece in pieces))
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        return " and ".join(names[:_MOST_NAMED]) + more
+        return listed(names, _MOST_NAMED, between=" and ")
 
     def _cases(self, bug: Bug) -> dict[bytes, CrashState]:
         """The finding's failing states by fingerprint, in the order in which they were met."""

@@ -214,7 +214,7 @@ def recipe(subject: Subject, cause: Cause, *, replace: bool) -> tuple[str, ...]:
         return ()
     if replace or _is_renamed(subject, cause):
         return (f"in {language.name}:", *language.replace.split("\n"), *filter(None, (language.libraries,)))
-    of_name = cause.lost is not None and subject.graph.kind[subject.graph.whole(cause.lost)[0]] == NAME
+    of_name = cause.lost is not None and subject.graph.kind[subject.graph.whole(cause.lost)] == NAME
     return (f"in {language.name}:", *(language.folder if of_name else language.sync).split("\n"))
 
 
@@ -223,10 +223,10 @@ def _is_renamed(subject: Subject, cause: Cause) -> bool:
     graph = subject.graph
     if cause.kept is None or cause.lost is None:
         return False
-    kept, lost = graph.whole(cause.kept)[0], graph.whole(cause.lost)[0]
+    kept, lost = graph.whole(cause.kept), graph.whole(cause.lost)
     if graph.kind[kept] != NAME or graph.kind[lost] == NAME or graph.file[kept] != graph.file[lost]:
         return False
-    return graph.names.changes[int(graph.offset[kept])].what == RENAME
+    return graph.name_change(kept).what == RENAME
 
 
 def _language(subject: Subject, event: int) -> Language | None:

@@ -221,7 +221,7 @@ class Reexploration:
         if one.fingerprint in self.tried.failed:
             return False
         subject, bug = self.subject, self.bug
-        lost = (subject.provenance.of(subject.event_of(piece)) for piece in subject.space.lost(one.state))
+        lost = (subject.place(piece) for piece in subject.space.lost(one.state))
         mine = self._lost_in()
         if not any(place is not None and place.owner in mine for place in lost):
             return False
@@ -237,7 +237,7 @@ class Reexploration:
 
     def _lost_in(self) -> set[SourceFunction]:
         pieces = [draft.cause.lost for draft in self.bug.drafts if draft.cause.lost is not None]
-        places = (self.subject.provenance.of(self.subject.event_of(piece)) for piece in pieces)
+        places = (self.subject.place(piece) for piece in pieces)
         return {place.owner for place in places if place is not None}
 
 

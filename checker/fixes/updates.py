@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-
 from crashcheck.checker.results import Location, SourcePoint
 from crashcheck.checker.subject import UPDATES, Subject
 
@@ -18,7 +16,7 @@ class UpdatesByPlace:
 
     def of_piece(self, piece: int) -> list[int]:
         """All updates of a piece's place; none if that is not known."""
-        here = self._subject.provenance.of(self._subject.event_of(piece))
+        here = self._subject.place(piece)
         return self.of(here) if here is not None else []
 
     def of(self, place: Location) -> list[int]:
@@ -28,8 +26,7 @@ class UpdatesByPlace:
     @cached_property
     def _found(self) -> dict[SourcePoint, list[int]]:
         found: dict[SourcePoint, list[int]] = {}
-        events = self._subject.trace.events
-        for row in np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8))).tolist():
+        for row in self._subject.trace.rows(*UPDATES).tolist():
             here = self._subject.provenance.of(row)
             if here is not None and here.line:
                 found.setdefault(here.point, []).append(row)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import ranges, unique
+from crashcheck.analyzer.arrays import among, ranges, unique
 from crashcheck.analyzer.persistence.graph import NEVER, PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.first_image import FirstImage
@@ -152,7 +152,7 @@ class FileTable:
 
     def exact(self, state: CrashState, kept: list[int]) -> Row:
         """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         durable = (int(np.searchsorted(at, event, side="right")) for at in self._persist_at)
         persisted = (*durable, *kept)  # all that the row depends on
         known = self._exact.get(persisted)
@@ -177,7 +177,7 @@ class FileTable:
 
     def plain(self, state: CrashState, base: Row) -> bool:
         """Nothing that may have persisted by now is hidden in an image of the base's size."""
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         return self.floor < 0 and base.exists and self._reach(event) <= base.size
 
     def _reach(self, event: int) -> int:
@@ -188,7 +188,7 @@ class FileTable:
         """The true row of the image with the pieces `kept` of this file persisted besides the durable ones; `row` has
         the durable existence and size and the plain sums of both."""
         graph = self.graph
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         ids = np.array(kept, dtype=np.int64)
         wholes = graph.wholes(ids)
         names, steps = wholes[graph.kind[wholes] == EXISTS], np.flatnonzero(graph.kind[wholes] == SIZE)
@@ -261,7 +261,7 @@ class FileTable:
         # what the first image held beyond the lowest cut reads as zeros
         if cuts:
             names, values = self.sums.first.nonzero_words(self.number, floor)
-            untouched = ~np.isin(names // _PAGE_WORDS, np.array(list(pages), dtype=np.int64))
+            untouched = ~among(names // _PAGE_WORDS, pages)
             names, values = names[untouched], values[untouched]
             low, high = self._differing(low, high, names, values & _below(floor, names), border, size)
         return low & MASK, high & MASK

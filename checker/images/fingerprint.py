@@ -166,7 +166,7 @@ class Fingerprints:
 
     def _at(self, point: int, full: bool, some: Iterable[int], others: list[Row]) -> list[Row]:
         """The rows of an image, in which all files but those at some places are as in `others`."""
-        event = int(self.space.points.event[point])
+        event = self.space.moment(point)
         fresh = {}
         for at in some:
             self.tables_asked += 1
@@ -189,7 +189,7 @@ class Fingerprints:
 
     def _changed_between(self, point: int, other: int) -> list[int]:
         """The places of the files of which something is issued or becomes durable between two points."""
-        low, high = sorted(int(self.space.points.event[each]) for each in (point, other))
+        low, high = sorted(self.space.moment(each) for each in (point, other))
         issued = slice(*np.searchsorted(self.graph.event, [low, high]).tolist())
         lasting = slice(*np.searchsorted(self._durable_from, [low, high], side="right").tolist())
         numbers = unique(np.concatenate([self.graph.file[issued], self._file_lasting[lasting]]))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import unique
+from crashcheck.analyzer.arrays import among, unique
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED, Slot
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
@@ -50,7 +50,7 @@ class FolderContent(Content):
         self._paths_of = lru_cache(maxsize=_KEPT)(partial(_paths, graph))
         self._by_slot: dict[Slot, list[tuple[int, int]]] = {}  # the changes of each name: place among all, and inode
         for place, piece in enumerate(self._named.tolist()):
-            for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+            for slot, inode in graph.name_change(piece).entries:
                 self._by_slot.setdefault(slot, []).append((place, inode))
         self._folders: tuple[Paths, dict[int, str]] = {}, {}  # paths, and of the directories among them what precedes
         self._latest: tuple[CrashState, Ints] | None = None  # a state's files are asked for one after another
@@ -85,7 +85,7 @@ class FolderContent(Content):
         return self._known_moved[1]
 
     def _find_moved(self, state: CrashState) -> dict[str, tuple[int, int]] | None:
-        event, held = int(self.space.points.event[state.point]), self._held(state)
+        event, held = self.space.moment(state.point), self._held(state)
         changed = self._named[~held & (self._named_events < event)]
         if not len(changed):
             return {}
@@ -106,7 +106,7 @@ class FolderContent(Content):
         return out
 
     def _issued_by(self, state: CrashState) -> Paths:
-        return self.paths_issued(int(self.space.points.event[state.point]))
+        return self.paths_issued(self.space.moment(state.point))
 
     def touched(self, state: CrashState) -> set[int] | None:
         """The files that may hold something else than what was issued by then; None: any."""
@@ -128,26 +128,26 @@ class FolderContent(Content):
 
     def _held(self, state: CrashState) -> NDArray[np.bool_]:
         """For each change of a name whether a state's image has it."""
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         held = self._named_durable <= event
         if state.dropped:
             held |= self._named_events < event
         if state.pieces:
-            held[np.isin(self._named, np.array(state.pieces, dtype=np.int64))] = not state.dropped
+            held[among(self._named, state.pieces)] = not state.dropped
         return held
 
     # -- patches
 
     def patches(self, state: CrashState) -> ImagePatch:
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         added = np.array(self.space.persisted(state), dtype=np.int64)
         changed = self._changed(event, added)
         whole = self._whole(event, added)
         return self._between(self._paths_durable(event), self.paths(state), changed, whole)
 
     def durable(self, from_point: int | None, to_point: int) -> ImagePatch:
-        low = -1 if from_point is None else int(self.space.points.event[from_point])
-        high = int(self.space.points.event[to_point])
+        low = -1 if from_point is None else self.space.moment(from_point)
+        high = self.space.moment(to_point)
         if high < low:
             raise ValueError(f"crash point {to_point} is before crash point {from_point}")
         changed = self._changed(low, self._made_durable(low, high))
@@ -162,8 +162,8 @@ class FolderContent(Content):
         return False
 
     def issued(self, from_point: int | None, to_point: int) -> ImagePatch:
-        low = -1 if from_point is None else int(self.space.points.event[from_point])
-        high = int(self.space.points.event[to_point])
+        low = -1 if from_point is None else self.space.moment(from_point)
+        high = self.space.moment(to_point)
         first, last = np.searchsorted(self.graph.event, [low, high]).tolist()
         by_file = {file.number: (file, ids) for file, ids in self._by_file(np.arange(first, last))}
 
@@ -287,7 +287,7 @@ class FolderContent(Content):
         """The content of a file in a state."""
         if self._latest is None or self._latest[0] != state:
             self._latest = state, np.array(self.space.persisted(state), dtype=np.int64)
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         return SparseBytes(self._whole(event, self._latest[1])(inode))
 
     def bytes_issued(self, event: int, inode: int) -> SparseBytes:
@@ -374,7 +374,7 @@ def _paths(graph: PersistenceGraph, changes: tuple[int, ...]) -> Paths:
     """The inode of each path after some changes of names, in program order."""
     entries = dict(graph.names.first)
     for piece in changes:
-        for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+        for slot, inode in graph.name_change(piece).entries:
             if inode == REMOVED:
                 entries.pop(slot, None)
             else:

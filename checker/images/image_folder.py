@@ -25,7 +25,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from crashcheck.checker.images.inotify import ChangedPaths, Watch, works
@@ -438,6 +438,19 @@ def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHAR
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     sparse.let_enter(made, work)
     return made
+
+
+@contextlib.contextmanager
+def held_home(work: Path, image_bytes: int, workers: int) -> Iterator[Path]:
+    """A `home` that is ours until the end, when it is removed. Those that killed runs left are removed at once."""
+    remove_abandoned(work)
+    made = home(work, image_bytes, workers)
+    held = lock(made)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(held)
 
 
 def lock(folder: Path) -> int:

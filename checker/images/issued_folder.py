@@ -51,7 +51,7 @@ class IssuedFolder:
         self._done = 0  # of these
         self._entries: dict[int, list[tuple[Slot, int]]] = {}  # by event
         for row in np.flatnonzero(graph.kind == NAME).tolist():
-            change = graph.names.changes[int(graph.offset[row])]
+            change = graph.name_change(row)
             self._entries.setdefault(int(graph.event[row]), []).extend(change.entries)
         self.changed = set(counted)
 

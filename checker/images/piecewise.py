@@ -133,8 +133,8 @@ class Piecewise:
         """
         graph = self.graph
         # a part of an extension is persisted where its extension is in program order
-        added.sort(key=lambda id_: graph.whole(id_)[0])
-        kinds = [int(graph.kind[graph.whole(id_)[0]]) for id_ in added]
+        added.sort(key=graph.whole)
+        kinds = [int(graph.kind[graph.whole(id_)]) for id_ in added]
         exists, old_size = file.exists(event), file.size(event)
         names = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == EXISTS]
         path = graph.trace.files[file.number].path
@@ -143,7 +143,7 @@ class Piecewise:
         base_size = old_size if exists else 0
         steps = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == SIZE]
         data = [id_ for id_, kind in zip(added, kinds, strict=True) if kind == DATA]
-        later_step = bool(steps) and graph.whole(steps[-1])[0] > file.last_step(event)
+        later_step = bool(steps) and graph.whole(steps[-1]) > file.last_step(event)
         size = graph.size_after(steps[-1]) if later_step else old_size
         cuts = self._cuts_among(steps)
         overlay = _Overlay()
@@ -162,7 +162,7 @@ class Piecewise:
 
     def _cuts_among(self, steps: list[int]) -> list[tuple[int, int]]:
         """(piece, size) of the size steps that shrink the file."""
-        sizes = ((self.graph.whole(id_)[0], self.graph.size_after(id_)) for id_ in steps)
+        sizes = ((self.graph.whole(id_), self.graph.size_after(id_)) for id_ in steps)
         return [(id_, at) for id_, at in sizes if at < int(self.graph.old_size[id_])]
 
     def _write_zeros(self, overlay: _Overlay, file: File, event: int, floor: int, base_size: int, size: int) -> None:

@@ -50,7 +50,7 @@ class Content:
 
     def patches(self, state: CrashState) -> ImagePatch:
         """From the durable image of the state's crash point to the state."""
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         return self._transition(event, np.array(self.space.persisted(state), dtype=np.int64))
 
     def durable(self, from_point: int | None, to_point: int) -> ImagePatch:
@@ -58,8 +58,8 @@ class Content:
 
         Raises ValueError if `to_point` is the earlier one.
         """
-        low = -1 if from_point is None else int(self.space.points.event[from_point])
-        high = int(self.space.points.event[to_point])
+        low = -1 if from_point is None else self.space.moment(from_point)
+        high = self.space.moment(to_point)
         if high < low:
             raise ValueError(f"crash point {to_point} is before crash point {from_point}")
         return self._transition(low, self._made_durable(low, high))
@@ -69,7 +69,7 @@ class Content:
 
         None where a file that was there before the run, and is ever cut, differs: a word's history does not show cuts.
         """
-        high, low = (int(self.space.points.event[point]) for point in (from_point, to_point))
+        high, low = (self.space.moment(point) for point in (from_point, to_point))
 
         def anew(file: File) -> list[FilePatch]:
             ids = self._made_durable(-1, low)
@@ -90,7 +90,7 @@ class Content:
         The persisted updates of a word are a prefix of its history (fingerprint.py), so each word goes back to
         what it was before the first of its updates that was lost.
         """
-        event = int(self.space.points.event[state.point])
+        event = self.space.moment(state.point)
         out = []
         for file, ids in self._by_file(np.array(state.pieces, dtype=np.int64)):
             size = file.size_issued(event)
@@ -102,8 +102,8 @@ class Content:
 
         A file may occur more than once: it then takes these shapes one after the other.
         """
-        low_event = -1 if from_point is None else int(self.space.points.event[from_point])
-        high_event = int(self.space.points.event[to_point])
+        low_event = -1 if from_point is None else self.space.moment(from_point)
+        high_event = self.space.moment(to_point)
         low, high = np.searchsorted(self.graph.event, [low_event, high_event]).tolist()
         by_file = self._by_file(np.arange(low, high))
         return tuple(patch for file, ids in by_file for patch in self._file_issued(file, low_event, high_event, ids))
@@ -119,7 +119,7 @@ class Content:
 
     def taken_back(self, from_point: int, to_point: int) -> ImagePatch | None:
         """From everything issued by one point back to everything issued by an earlier one; None as `durable_back`."""
-        high_event, event = (int(self.space.points.event[point]) for point in (from_point, to_point))
+        high_event, event = (self.space.moment(point) for point in (from_point, to_point))
         low, high = np.searchsorted(self.graph.event, [event, high_event]).tolist()
         return self._back(
             np.arange(low, high),
@@ -129,7 +129,7 @@ class Content:
 
     def sizes_issued(self, point: int) -> tuple[int, ...]:
         """The size of each file after everything issued by a point."""
-        event = int(self.space.points.event[point])
+        event = self.space.moment(point)
         return tuple(file.size_issued(event) for file in self._files.values())
 
     def final(self) -> ImagePatch:

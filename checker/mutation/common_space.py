@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, Ints
 from crashcheck.analyzer.trace.reader import Trace
@@ -40,7 +41,7 @@ class CommonSpace:
         # for each piece the clock from which on it has been issued
         self.issued: Ints = np.searchsorted(self._ticks, graph.event, side="left") + 1
         kinds = trace.events["kind"][self._ticks]
-        self._shows: NDArray[np.bool_] = np.concatenate([[True], np.isin(kinds, np.array(_SHOWN, dtype=np.uint8))])
+        self._shows: NDArray[np.bool_] = np.concatenate([[True], among(kinds, _SHOWN)])
         # for each moment the last one at which something had just been acknowledged or printed
         self._last_shown = np.maximum.accumulate(np.where(self._shows, np.arange(self.end + 1), 0))
         clock = np.searchsorted(self._ticks, space.points.event, side="left")
@@ -108,7 +109,7 @@ class CommonSpace:
         out = set(lost)
         firsts: dict[int, int] = {}
         for piece in out:
-            whole = self.graph.whole(piece)[0]
+            whole = self.graph.whole(piece)
             component = int(self.graph.component[whole])
             firsts[component] = min(firsts.get(component, whole), whole)
         for component, first in firsts.items():

@@ -274,13 +274,13 @@ class MutantStates:
     def new(self, space: StateSpace, state: CrashState) -> CrashState | None:
         """A state of the mutant's space as one of the common space; None if the run has it as well."""
         lost = space.lost(state)
-        clock = int(self._common.clock(self._mutant, int(space.points.event[state.point])))
+        clock = int(self._common.clock(self._mutant, space.moment(state.point)))
         return self._named(clock, lost)
 
     def _named(self, clock: int, lost: Iterable[int]) -> CrashState | None:
         """The new state that lacks `lost` of what had been issued by a moment, at its earliest moment; or None."""
         common = self._common
-        gone = {common.graph.whole(piece)[0]: piece for piece in lost}
+        gone = {common.graph.whole(piece): piece for piece in lost}
         while True:
             whole = {piece for piece, given in gone.items() if piece == given}
             held = int(np.searchsorted(common.issued, clock, side="right")) - 1
@@ -305,7 +305,7 @@ class MutantStates:
             mine = tuple(sorted(part for piece, part in gone.items() if component[piece] == number))
             ids = tuple(piece for piece in pending if component[piece] == number)
             same = self._common.choices(ids).same(mine)
-            out.update((self._common.graph.whole(piece)[0], piece) for piece in same)
+            out.update((self._common.graph.whole(piece), piece) for piece in same)
         return out
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.sync_intervals import ENDS
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import CallChains, outside_helpers, storing_functions
@@ -98,7 +99,7 @@ def persist_rows(trace: Trace) -> Rows:
 def _rows(kinds: NDArray[np.uint8], aux: NDArray[np.uint32]) -> Iterator[tuple[What, Rows]]:
     yield What.FLUSH, np.flatnonzero(kinds == Kind.FLUSH)
     yield What.FENCE, np.flatnonzero((kinds == Kind.FENCE) & (aux != FenceKind.LOCKED))
-    yield What.SYNC, np.flatnonzero((kinds == Kind.SYNC_BEGIN) & np.isin(aux, np.array(_SYNCS, dtype=np.uint32)))
+    yield What.SYNC, np.flatnonzero((kinds == Kind.SYNC_BEGIN) & among(aux, _SYNCS))
 
 
 def mutants(trace: Trace, all_persists: list[Persist]) -> Iterator[Mutant]:

@@ -87,7 +87,7 @@ class RankedDisks:
         return RankedDisk(recording.first, self._known[key], subject)
 
     def _facts_of(self, trace: Trace) -> ProgramFacts:
-        executed = (trace.data(at) for at in np.flatnonzero(trace.events["kind"] == Kind.EXEC).tolist())
+        executed = (trace.data(at) for at in trace.rows(Kind.EXEC).tolist())
         programs = tuple(dict.fromkeys(data.decode("utf-8", "surrogateescape") for data in executed))
         if programs not in self._facts:
             self._facts[programs] = ProgramFacts.load(path for path in programs if Path(path).is_file())
@@ -143,7 +143,7 @@ class _LostNames:
         self._subject = subject
         self._calls = CallPlaces(subject.trace)
         # pieces that a crash at the first of the points may lose
-        self._loose = np.flatnonzero(subject.graph.durable_from > int(subject.space.points.event[0])).tolist()
+        self._loose = np.flatnonzero(subject.graph.durable_from > subject.space.moment(0)).tolist()
 
     def described(self, name: int, state: CrashState) -> DiskState:
         subject = self._subject

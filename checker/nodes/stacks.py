@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.functions import FunctionNames
 from crashcheck.analyzer.trace.native_lines import NativeLines
@@ -31,7 +29,7 @@ class SenderStacks:
 
     def __call__(self, path: Path, calls: Sequence[Call]) -> list[tuple[str, ...]]:
         trace = read(path)
-        executed = (trace.data(at) for at in np.flatnonzero(trace.events["kind"] == Kind.EXEC).tolist())
+        executed = (trace.data(at) for at in trace.rows(Kind.EXEC).tolist())
         programs = dict.fromkeys(data.decode("utf-8", "surrogateescape") for data in executed)
         facts = ProgramFacts.load(program for program in programs if Path(program).is_file())
         project = Project(facts, self._folder)

@@ -39,5 +39,5 @@ def _printed_early(trace: Trace) -> bool:
     """Whether anything was written to standard output before the last update."""
     events = trace.events
     printed = np.flatnonzero((events["kind"] == Kind.OUTPUT) & (events["offset"] > 0))
-    updates = np.flatnonzero(np.isin(events["kind"], np.array(UPDATES, dtype=np.uint8)))
+    updates = trace.rows(*UPDATES)
     return not len(updates) or bool(len(printed) and printed[0] < updates[-1])

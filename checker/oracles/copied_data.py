@@ -44,7 +44,7 @@ class CopiedData:
         there = inode in present
         own = b"%d %d %d " % (inode if there else 0, *version)
         own += self._content.key(state, inode) if there else b""
-        overwritten = self._overwritten(version, inode, int(self._content.space.points.event[state.point]))
+        overwritten = self._overwritten(version, inode, self._content.space.moment(state.point))
         if overwritten is not None:
             copies = self._copies(state, inode if there else None, version, own, overwritten)
             logs = [*logs, *sorted(present.intersection(copies) - {inode, *logs})]

@@ -153,9 +153,8 @@ class Standings:
     """Which operations of a recorded run had begun and ended at each crash point."""
 
     def __init__(self, trace: Trace, points: Sequence[CrashPoint]) -> None:
-        kinds = trace.events["kind"]
-        marks = np.flatnonzero(np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END], dtype=np.uint8)))
-        begins, ordinals = kinds[marks] == Kind.MARK_BEGIN, trace.events["aux"][marks]
+        marks = trace.rows(Kind.MARK_BEGIN, Kind.MARK_END)
+        begins, ordinals = trace.events["kind"][marks] == Kind.MARK_BEGIN, trace.events["aux"][marks]
         self._marks: list[tuple[bool, int]] = list(zip(begins.tolist(), ordinals.tolist(), strict=True))
         self._events = marks
         self._points = points

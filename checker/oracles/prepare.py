@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.instrument.operations import PAIR, found_operations
 from crashcheck.analyzer.trace.completeness import Completeness
@@ -23,6 +21,7 @@ from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
+from crashcheck.wording import listed
 
 _NAMED = 5
 _RECOVERIES = 16  # tested for output before the search, at most
@@ -172,8 +171,7 @@ def remarks(oracle: Oracle, executor: Executor, subject: Subject) -> tuple[str, 
         return oracle.notes
     if not isinstance(oracle, OutputEquivalence):
         return ()
-    kinds = subject.trace.events["kind"]
-    updating = oracle.standings.updating(np.flatnonzero(np.isin(kinds, np.array(UPDATES, dtype=np.uint8))).tolist())
+    updating = oracle.standings.updating(subject.trace.rows(*UPDATES).tolist())
     tried = [ordinal for ordinal in spread(len(oracle.operations)) if ordinal in updating]
     oracle.remarks = tuple(filter(None, (_unseen_losses(oracle, tried), _recovery_output(oracle, executor, subject))))
     return oracle.remarks
@@ -192,11 +190,10 @@ def _unseen_losses(oracle: OutputEquivalence, ordinals: Sequence[int]) -> str:
     ]
     if not unseen:
         return ""
-    named = ", ".join(f"{ordinal} ({operations.shown(ordinal)[:60]})" for ordinal in unseen[:_NAMED])
-    more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
+    named = listed([f"{ordinal} ({operations.shown(ordinal)[:60]})" for ordinal in unseen], _NAMED)
     return (
         f"the rest's output does not show whether operations were lost, {len(unseen)} of {len(ordinals)} tried: {named}"
-        f"{more}. A crash state or a mutant that only loses one of them passes: read back later what it wrote"
+        f". A crash state or a mutant that only loses one of them passes: read back later what it wrote"
     )
 
 

@@ -122,7 +122,7 @@ def _steps(graph: PersistenceGraph) -> tuple[dict[int, Replacement], dict[int, s
     removed: set[int] = set()
     for piece in np.flatnonzero(graph.kind == NAME).tolist():
         event = int(graph.event[piece])
-        for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+        for slot, inode in graph.name_change(piece).entries:
             old = held.pop(slot, REMOVED)
             if old not in (REMOVED, inode):
                 taken_away.setdefault(old, set()).add(piece)
@@ -147,7 +147,7 @@ class _Updates:
         self._pids = graph.trace.events["pid"]
         files = graph.file.astype(np.int64)
         for piece in np.flatnonzero(graph.kind == NAME).tolist():
-            files[piece] = next((i for _, i in graph.names.changes[int(graph.offset[piece])].entries if i), REMOVED)
+            files[piece] = next((i for _, i in graph.name_change(piece).entries if i), REMOVED)
         rows = np.flatnonzero(files != REMOVED)
         pids = self._pids[graph.event[rows]]
         self._of = {int(pid): (graph.event[rows[pids == pid]], files[rows[pids == pid]]) for pid in np.unique(pids)}

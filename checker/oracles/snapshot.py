@@ -27,7 +27,7 @@ from operator import ne
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import unique
+from crashcheck.analyzer.arrays import among, unique
 from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
@@ -46,6 +46,7 @@ from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
+from crashcheck.wording import listed
 
 LEAST_DISTANCE = 1  # bytes; C3 needs more, because its snapshots come from another run
 ATOMICITY, DURABILITY = "atomicity", "durability"
@@ -114,7 +115,7 @@ class SnapshotOracle:
         """What was not judged."""
         unsynced = self._never_synced if len(self._told) else frozenset()
         return tuple(
-            f"durability was not judged of {why}: {_listed(self._paths_of(inodes))}"
+            f"durability was not judged of {why}: {listed(self._paths_of(inodes), _SHOWN)}"
             for why, inodes in (
                 ("files that are cut and written very often", self._skipped),
                 ("files that are never synced, because the program syncs others", unsynced - self._skipped),
@@ -150,7 +151,7 @@ class SnapshotOracle:
         for path, inode in folder.paths.items():
             if self._versioned(inode):
                 histories.begin(path, -1, inode)
-        named = np.isin(kinds, np.array(NAME_KINDS, dtype=np.uint8))
+        named = among(kinds, NAME_KINDS)
         synced = kinds == Kind.SYNC_END
         empty = self._empty_again()
         stops = np.union1d(np.flatnonzero(named | synced), np.array([*reused, *empty], dtype=np.int64))
@@ -206,8 +207,8 @@ class SnapshotOracle:
         lost = self._undone(state, paths)
         if lost:
             lost = sorted(map(self._graph.names.shown_path, lost))
-            return _failed(DURABILITY, f"acknowledged, and lost: {_listed(lost)}", frozenset(lost))
-        crash = int(self._space.points.event[state.point])
+            return _failed(DURABILITY, f"acknowledged, and lost: {listed(lost, _SHOWN)}", frozenset(lost))
+        crash = self._space.moment(state.point)
         gone = self._recreated.half_replaced(state, crash, paths, partial(self._counts_of, state))
         if gone:
             return _failed(ATOMICITY, gone, frozenset())
@@ -225,7 +226,7 @@ class SnapshotOracle:
 
         Files that are not open (open_files.py) and have the names that they had are whole.
         """
-        crash = int(self._space.points.event[state.point])
+        crash = self._space.moment(state.point)
         there = set(paths.values())
         removals = self._removals(state, there)
         removed = max((removal.event + 1 for removal in removals), default=None)
@@ -251,7 +252,7 @@ class SnapshotOracle:
     def _short_by(self, point: int) -> frozenset[int]:
         """The open files that lack bytes even where everything issued has persisted, and nothing was removed."""
         if self._short_issued[0] != point:
-            whole, crash = self._space.full(point), int(self._space.points.event[point])
+            whole, crash = self._space.full(point), self._space.moment(point)
             files = self._open.at(crash) & self._counted_files & set(self._content.paths(whole).values())
             spans = ((inode, self._versions.span(inode, crash, None)) for inode in files)
             short = (
@@ -288,7 +289,7 @@ class SnapshotOracle:
 
     def _logged(self, state: CrashState, paths: Paths, inode: int, span: Span) -> bool:
         """Whether other files hold what a file lacks of some version, as a journal or a log does."""
-        logs = self._copies.logs(int(self._space.points.event[state.point]), paths, inode)
+        logs = self._copies.logs(self._space.moment(state.point), paths, inode)
         moments = self._versions.moments(inode, span)
         return any(self._copies.held_by(state, inode, paths, (inode, event), logs) for event in moments)
 
@@ -323,7 +324,7 @@ class SnapshotOracle:
 
     def _undone(self, state: CrashState, paths: Paths) -> list[str]:
         """Paths that lack what they held at the last acknowledgement before the crash."""
-        crash = int(self._space.points.event[state.point])
+        crash = self._space.moment(state.point)
         told = bisect_left(self._told, crash)
         if not told:
             return []
@@ -433,11 +434,6 @@ class _Histories:
 def judged_by_snapshots(verdict: Verdict) -> bool:
     """Whether this oracle, and no check, found that a state fails."""
     return not verdict.signs.isdisjoint((ATOMICITY, DURABILITY))
-
-
-def _listed(paths: list[str]) -> str:
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return ", ".join(paths[:_SHOWN]) + more
 
 
 def _passed() -> Verdict:

@@ -92,7 +92,7 @@ class Versions:
         for piece in np.flatnonzero(graph.kind == NAME).tolist():
             event = int(graph.event[piece])
             call = name_event(graph.trace, event)
-            for slot, inode in graph.names.changes[int(graph.offset[piece])].entries:
+            for slot, inode in graph.name_change(piece).entries:
                 lost = held.pop(slot, REMOVED)
                 if inode != REMOVED:
                     held[slot] = inode

@@ -7,13 +7,12 @@ has no session: it answers that, and is sent what it needs again.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -87,8 +86,7 @@ class StateSession:
         self.folder = folder
         self.description = description
         # changing
-        self._home: Path | None = None
-        self._lock: int | None = None
+        self._ending = ExitStack()
         self.workers: list[WorkerProcess] = []
 
     @property
@@ -103,11 +101,10 @@ class StateSession:
         setup.folder.mkdir(parents=True, exist_ok=True)
         if why := unfit(self.description, setup, self.folder):
             return Begun(why)
-        image_folder.remove_abandoned(self.folder)
-        self._home = image_folder.home(self.folder, sparse.data_bytes(setup.first), slots)
-        self._lock = image_folder.lock(self._home)
+        held = image_folder.held_home(self.folder, sparse.data_bytes(setup.first), slots)
+        home = self._ending.enter_context(held)
         for index in range(slots):
-            self.workers.append(WorkerProcess(index, self._home, setup, self.description.limits))
+            self.workers.append(WorkerProcess(index, home, setup, self.description.limits))
         for worker in self.workers:
             if isinstance(trouble := _answer(worker), Trouble):
                 return Begun(trouble.text)
@@ -143,11 +140,7 @@ class StateSession:
         for worker in self.workers:
             worker.end()
         self.workers.clear()
-        if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._ending.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

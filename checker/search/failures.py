@@ -258,7 +258,7 @@ class Failures:
     def _finding_of(self, state: CrashState, verdict: Verdict) -> DraftFinding | None:
         """The finding that a failing state belongs to, known or new; None where it was flaky after all."""
         point = state.point
-        moment = int(self._subject.space.points[point].event)
+        moment = self._subject.space.moment(point)
         if not self._subject.space.lost(state):
             return self._prefix(moment)
         whole = self._classifier.whole_fails(point)

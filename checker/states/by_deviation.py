@@ -222,5 +222,5 @@ def _kept_some_new(graph: PersistenceGraph, factor: Ideals, new: Ids, since: int
     least = 1 if isinstance(factor, Order | Rooted) else factor.size - len(new) + 1
     for many in range(least, factor.size + 1):
         for ids in factor.kept(many):
-            if ids != whole and any(graph.whole(id_)[0] >= since for id_ in ids):
+            if ids != whole and any(graph.whole(id_) >= since for id_ in ids):
                 yield 1, ids, 1

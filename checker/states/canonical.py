@@ -26,9 +26,7 @@ class CanonicalStates:
         self._newest: Ints = newest[durable]
         acknowledging = np.flatnonzero(points.acknowledged_more)
         self._run: Ints = acknowledging[np.searchsorted(acknowledging, np.arange(len(points)), side="right") - 1]
-        self.acknowledgements: Ints = np.flatnonzero(
-            np.isin(graph.trace.events["kind"], np.array([Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
-        )
+        self.acknowledgements = graph.trace.rows(Kind.MARK_END, Kind.OUTPUT)
 
     def acknowledgement_after(self, event: int) -> int:
         """The first acknowledgement after an event, as an event; past the last event if there is none."""
@@ -40,11 +38,11 @@ class CanonicalStates:
         graph = self.space.graph
         newest = max(kept, default=-1)
         if newest >= len(graph):
-            newest = max(graph.whole(id_)[0] for id_ in kept)
+            newest = max(graph.whole(id_) for id_ in kept)
         at = self._first(point, newest)
         if at < point:
             pending = self.space.pending_rows(at)
-            durable = pending[graph.durable_from[pending] <= int(self.space.points.event[point])]
+            durable = pending[graph.durable_from[pending] <= self.space.moment(point)]
             kept = kept.union(durable.tolist())
         return self.space.with_(at, tuple(kept))
 
@@ -60,7 +58,7 @@ class CanonicalStates:
         at = self._first(point, newest)
         if at < point:  # what is lost and was not issued by then was not there to be lost
             issued, graph = space.issued(at), space.graph
-            lost = [id_ for id_ in gone if graph.whole(id_)[0] < issued]
+            lost = [id_ for id_ in gone if graph.whole(id_) < issued]
         return space.without(at, tuple(lost))
 
     def _first(self, point: int, newest: int) -> int:
@@ -85,9 +83,9 @@ class CanonicalStates:
         """Nothing has persisted but these pieces, what they need, and what was issued before the event `since`."""
         whole = self.space.graph.whole
         older = int(np.searchsorted(self.space.graph.event, since))  # ids below this; what they need is older as well
-        newer = self.space.keep(point, [id_ for id_ in pieces if whole(id_)[0] >= older])
+        newer = self.space.keep(point, [id_ for id_ in pieces if whole(id_) >= older])
         lost = self.space.lost(newer)
         lost = lost[bisect_left(lost, older) :]
         if lost and lost[-1] >= len(self.space.graph):
-            lost = tuple(id_ for id_ in lost if whole(id_)[0] >= older)
+            lost = tuple(id_ for id_ in lost if whole(id_) >= older)
         return self.lacking(point, lost)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import fresh_rows
 from crashcheck.checker.results import COUNTED
 from crashcheck.checker.states.partial_order import COUNT_BUDGET
 from crashcheck.checker.states.space import StateSpace
@@ -107,12 +108,8 @@ def _ends_of_stretches(space: StateSpace) -> list[int]:
     """The last point of each stretch."""
     points = space.points
     durable = np.searchsorted(space.graph.durable_from[space.finite], points.event, side="right")
-    ends = np.zeros(len(points), dtype=np.bool_)
-    ends[-1] = True
-    for column in (durable, points.acked, points.begun, points.stdout_bytes):
-        ends[:-1] |= column[1:] != column[:-1]
-    last: list[int] = np.flatnonzero(ends).tolist()
-    return last
+    begins = np.flatnonzero(fresh_rows(durable, points.acked, points.begun, points.stdout_bytes))
+    return [*(begins[1:] - 1).tolist(), len(points) - 1]
 
 
 def count_by_point(space: StateSpace) -> Iterator[tuple[int, bool] | None]:

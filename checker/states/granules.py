@@ -101,7 +101,7 @@ class Granule:
         return tuple(islice(self._choices, _DRAWN_FROM))
 
     def exposes(self, lost: Ids) -> bool:
-        return any(self._graph.whole(piece)[0] in self._exposed for piece in lost)
+        return any(self._graph.whole(piece) in self._exposed for piece in lost)
 
     def drops(self, lost: Ids) -> bool:
         return bool(self.newest) and self.newest.issubset(lost)

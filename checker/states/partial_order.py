@@ -167,7 +167,7 @@ class Order:
 
         def search(at: int, chosen: Ids) -> Iterator[Ids]:
             if at == len(border):
-                swapped = {self.graph.whole(part)[0] for part in chosen}  # type: ignore[union-attr]
+                swapped = {self.graph.whole(part) for part in chosen}  # type: ignore[union-attr]
                 yield tuple(id_ for id_ in names if id_ not in swapped) + tuple(sorted(chosen))
                 return
             yield from search(at + 1, chosen)

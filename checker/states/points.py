@@ -10,6 +10,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among, fresh_rows
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.runtime.trace_format import Kind, OutputKind
@@ -38,7 +39,7 @@ class CrashPoints(Sequence[CrashPoint]):
     def __init__(self, graph: PersistenceGraph, exits: bool = False, since: int | None = None) -> None:
         events = graph.trace.events
         kinds = events["kind"]
-        marks = np.isin(kinds, np.array([Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT], dtype=np.uint8))
+        marks = among(kinds, (Kind.MARK_BEGIN, Kind.MARK_END, Kind.OUTPUT))
         outputs = (kinds == Kind.OUTPUT) & (events["aux"] != OutputKind.STDERR)  # progress and failures promise nothing
         exit_ = np.flatnonzero(kinds == Kind.EXIT)[-1:]  # the command's own is the last one
         if exits and len(exit_):
@@ -92,7 +93,4 @@ class CrashPoints(Sequence[CrashPoint]):
     @cached_property
     def acknowledged_more(self) -> NDArray[np.bool_]:
         """Whether the outside world knows more at a point than at the one before."""
-        out = np.ones(len(self), dtype=np.bool_)
-        columns = (self.acked, self.stdout_bytes, self.outputs)
-        out[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-        return out
+        return fresh_rows(self.acked, self.stdout_bytes, self.outputs)

@@ -63,7 +63,7 @@ class StateSpace:
     def _pending_at(self, point: int) -> tuple[Ids, Ints]:
         known = self._pending.pop(point, None)
         if known is None:
-            rows = self._index.query(int(self.points.event[point]))
+            rows = self._index.query(self.moment(point))
             known = tuple(rows.tolist()), rows
             self._kept += len(rows)
         self._pending[point] = known
@@ -71,13 +71,17 @@ class StateSpace:
             self._kept -= len(self._pending.pop(next(iter(self._pending)))[0])
         return known
 
+    def moment(self, point: int) -> int:
+        """The event just before which a crash point is."""
+        return int(self.points.event[point])
+
     def issued(self, point: int) -> int:
         """How many pieces were issued by a point: those with lower ids."""
-        return int(self.graph.event.searchsorted(self.points.event[point]))
+        return int(self.graph.event.searchsorted(self.moment(point)))
 
     def durable(self, point: int) -> Ints:
         """Ids of the pieces that are durable at a point, ascending."""
-        return np.flatnonzero(self.graph.durable_from <= int(self.points.event[point]))
+        return np.flatnonzero(self.graph.durable_from <= self.moment(point))
 
     def full(self, point: int) -> CrashState:
         """Everything issued has persisted."""
@@ -104,7 +108,7 @@ class StateSpace:
         parts: Ids = ()
         if state.pieces[-1] >= many:
             parts = tuple(id_ for id_ in state.pieces if id_ >= many)
-            listed.update(self.graph.whole(part)[0] for part in parts)
+            listed.update(self.graph.whole(part) for part in parts)
         if len(pending) <= _FEW:
             return tuple(id_ for id_ in pending if id_ not in listed) + parts
         given = np.fromiter(listed, dtype=np.int64, count=len(listed))
@@ -121,7 +125,7 @@ class StateSpace:
         given = tuple(sorted(set(persisted)))
         pending = set(self.pending(point))
         try:
-            wholes = tuple(self.graph.whole(id_)[0] for id_ in given)
+            wholes = tuple(self.graph.whole(id_) for id_ in given)
         except IndexError as error:
             raise ValueError(str(error)) from None
         stray = sorted(set(wholes) - pending)
@@ -143,7 +147,7 @@ class StateSpace:
         A part in `pieces` means the rest of its extension beyond that part.
         """
         given = set(pieces)
-        parts = {self.graph.whole(p)[0]: p for p in given if p >= self._many}
+        parts = {self.graph.whole(p): p for p in given if p >= self._many}
         gone = {p for p in given if p < self._many}
         lost = []
         for id_, befores in self._before(point, gone | set(parts)):
@@ -156,7 +160,7 @@ class StateSpace:
         """The smallest state with the given pieces: all that they need persisted as well."""
         given = set(pieces)
         held = {p for p in given if p < self._many}
-        parts = {self.graph.whole(p)[0]: p for p in given if p >= self._many}
+        parts = {self.graph.whole(p): p for p in given if p >= self._many}
         kept, stopped = [], []
         for id_, befores in reversed(self._before(point, held | set(parts))):
             if id_ in held or id_ in parts:

@@ -21,7 +21,7 @@ def first_states(canonical: CanonicalStates) -> Iterator[CrashState]:
     """
     space = canonical.space
     signatures, seen = by_call(space), set[bytes]()
-    begins = np.flatnonzero(space.graph.trace.events["kind"] == Kind.MARK_BEGIN)
+    begins = space.graph.trace.rows(Kind.MARK_BEGIN)
     first = int(np.searchsorted(space.points.event, begins[0])) if len(begins) else 0
     for point in islice(range(first, len(space.points)), EARLY_POINTS):
         for state in plain_states(canonical, point):

@@ -23,7 +23,7 @@ def states_of_names(canonical: CanonicalStates) -> Iterator[CrashState]:
     held = dict(graph.names.first)
     others = []
     for piece in np.flatnonzero(graph.kind == NAME).tolist():
-        entries = graph.names.changes[int(graph.offset[piece])].entries
+        entries = graph.name_change(piece).entries
         replaces = any(inode != REMOVED and held.get(slot, REMOVED) not in (REMOVED, inode) for slot, inode in entries)
         held.update(entries)
         if not replaces:
@@ -42,7 +42,7 @@ def _without_data(canonical: CanonicalStates, piece: int) -> Iterator[CrashState
     """
     space = canonical.space
     graph, event = space.graph, int(space.graph.event[piece])
-    inodes = [i for _, i in graph.names.changes[int(graph.offset[piece])].entries if i != REMOVED]
+    inodes = [i for _, i in graph.name_change(piece).entries if i != REMOVED]
     point = int(space.points.event.searchsorted(event, side="right"))
     if point == len(space.points):
         return

@@ -135,7 +135,7 @@ class Representative:
     def _pending_at(self, point: int) -> Ids:
         """The behaviour's pieces that are pending at a point, ascending."""
         space, rows = self._canonical.space, self._rows
-        event = int(space.points.event[point])
+        event = space.moment(point)
         pending = (space.graph.event[rows] < event) & (space.graph.durable_from[rows] > event)
         return tuple(rows[pending].tolist())
 
@@ -200,7 +200,7 @@ class Representative:
             new, sure = _count(moment.orders())
             exact = exact and sure
             if point > self.near.start and not bool(space.points.acknowledged_more[point]):
-                before = int(space.points.event[point - 1])
+                before = space.moment(point - 1)
                 known = [
                     order.older(int(np.searchsorted(space.graph.event, before, side="left")))
                     for order in moment.orders()
@@ -215,7 +215,7 @@ class Representative:
     def _gone(self, point: int) -> Iterator[int]:
         """Pieces of the behaviour issued since the point before and durable already: all sets with them are new."""
         space = self._canonical.space
-        low, high = int(space.points.event[point - 1]), int(space.points.event[point])
+        low, high = space.moment(point - 1), space.moment(point)
         for id_ in self._behaviour.pieces:
             if low <= int(space.graph.event[id_]) < high and int(space.graph.durable_from[id_]) <= high:
                 yield id_

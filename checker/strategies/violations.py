@@ -37,9 +37,7 @@ def _found(canonical: CanonicalStates, query: StateQuery) -> tuple[Callable[[], 
     events = graph.event[[*query.persisted, *query.unpersisted]]
     after = max(query.event, int(events.max()))
     point = int(space.points.event.searchsorted(after, side="right"))
-    if point >= len(space.points) or bool(
-        (graph.durable_from[list(query.unpersisted)] <= int(space.points.event[point])).any()
-    ):
+    if point >= len(space.points) or bool((graph.durable_from[list(query.unpersisted)] <= space.moment(point)).any()):
         return None
     largest = space.drop(point, query.unpersisted)
     gone = set(space.lost(largest))

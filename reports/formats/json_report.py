@@ -112,7 +112,7 @@ def document(result: RunResult) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(whole)
     if sentences.of_crashes(result):
         del plain["run"]["states"]["unit"]  # the default
-    written = zip((*result.findings, *result.uncertain), (*plain["findings"], *plain["uncertain"]), strict=True)
+    written = zip(result.all_findings, (*plain["findings"], *plain["uncertain"]), strict=True)
     for finding, fields in written:
         fields["level"] = finding.level
         verdict = fields["verdict"]

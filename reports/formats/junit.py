@@ -28,7 +28,7 @@ def render(view: RunView) -> str:
     A test case "crash states" represents the search itself: it is an error where the search was broken off or has no
     verdict.
     """
-    shown = [*view.findings, *view.uncertain]
+    shown = view.all_findings
     stopped = next((fact.value for fact in view.run if fact.label == "stopped"), "")
     suite = ET.Element("testsuite", name=SUITE)
     properties = ET.SubElement(suite, "properties")

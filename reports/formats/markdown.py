@@ -60,7 +60,7 @@ def render(view: RunView, limit: Limit = SUMMARY, link: Link | None = None, more
     title has what breaks, and the text begins with the cause.
     """
     environment = _environment()
-    every = [*view.findings, *view.uncertain]
+    every = view.all_findings
     shown = [finding for finding in every if not finding.suppressed]
     counting = sorted((finding for finding in shown if not finding.why_not), key=_severity)
     settled = [*(f for f in shown if f.why_not), *(f for f in every if f.suppressed)]

@@ -64,7 +64,7 @@ def render(result: RunResult, view: RunView, name: Name, sources: Sources | None
 
 
 def _log(result: RunResult, view: RunView, name: Name, sources: Sources, flows: int) -> dict[str, Any]:
-    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    pairs = zip(result.all_findings, view.all_findings, strict=True)
     reported = [(finding, shown) for finding, shown in pairs if not finding.suppressed]
     hashes, paths = _Hashes(sources), _Paths(name, result.config_path)
     results = [

@@ -40,7 +40,7 @@ def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = No
 
     `view` is that of `result`. Findings whose placement is "summary" are among them: they have no line.
     """
-    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    pairs = zip(result.all_findings, view.all_findings, strict=True)
     found = [
         Remark(shown, placed, shown.level, title(shown), message(shown, placed))
         for finding, shown in pairs
@@ -52,7 +52,7 @@ def remarks(result: RunResult, view: RunView, name: Name, diff: Diff | None = No
 
 def suppressed(view: RunView) -> tuple[FindingView, ...]:
     """The suppressed findings, proved ones first."""
-    return tuple(finding for finding in (*view.findings, *view.uncertain) if finding.suppressed)
+    return tuple(finding for finding in view.all_findings if finding.suppressed)
 
 
 def title(finding: FindingView) -> str:

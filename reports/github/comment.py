@@ -123,7 +123,7 @@ def conclusion(result: RunResult, fails: bool, undecided: bool) -> Conclusion:
     """
     if fails or undecided:
         return "failure" if fails else "action_required"
-    return "neutral" if any(map(policy.counts, (*result.findings, *result.uncertain))) else "success"
+    return "neutral" if any(map(policy.counts, result.all_findings)) else "success"
 
 
 def check_annotations(remarks: Iterable[Remark]) -> tuple[Annotation, ...]:

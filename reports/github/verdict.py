@@ -21,7 +21,7 @@ COMMIT_CHARS = 7
 def verdict(result: RunResult, view: RunView, commit: str, fails: bool, undecided: bool) -> tuple[int, str]:
     """(rank of `sections`, the line). `view` is that of `result`."""
     end = f"; {commit[:COMMIT_CHARS]}, {superscript(view.covered)} {_unit(result)}"
-    pairs = zip((*result.findings, *result.uncertain), (*view.findings, *view.uncertain), strict=True)
+    pairs = zip(result.all_findings, view.all_findings, strict=True)
     counting = [(finding, shown) for finding, shown in pairs if policy.counts(finding)]
     if undecided and not fails:
         words = view.headline if view.headline.startswith("No verdict") else f"No verdict: {view.headline}"

@@ -70,7 +70,7 @@ def _base(result: RunResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     edits = tuple(f"This change edits the rules: {line(edit, 300)}" for edit in base.edits)
     if base.note:
         return (f"Not compared with {where}: {line(base.note, 300)}.",), edits
-    kinds = Counter(finding.compared for finding in (*result.findings, *result.uncertain))
+    kinds = Counter(finding.compared for finding in result.all_findings)
     amounts = [f"{human(kinds['introduced'])} introduced", f"{human(kinds['existing'])} existing"]
     amounts += [f"{human(kinds['not-compared'])} new here, not compared"] if kinds["not-compared"] else []
     cured = sum(one.fate == "fixed" for one in base.earlier)

@@ -139,6 +139,11 @@ class RunView:
     groups_summary: str
     version: str
 
+    @property
+    def all_findings(self) -> tuple[FindingView, ...]:
+        """Those that are proved, then the uncertain ones."""
+        return (*self.findings, *self.uncertain)
+
 
 def build_view(result: RunResult, sources: Sources | None = None, config: str = "") -> RunView:
     """The view of a run; `sources` (see `source_lines.read_sources`) adds the lines around each place.
@@ -152,7 +157,7 @@ def build_view(result: RunResult, sources: Sources | None = None, config: str = 
     discoveries = {each.finding: each for each in result.discoveries}
     views = [
         _finding(number, found, discoveries.get(found.id), context, options)
-        for number, found in enumerate((*result.findings, *result.uncertain), 1)
+        for number, found in enumerate(result.all_findings, 1)
     ]
     caveats = sentences.caveats(result)
     whole = result.states.feasible_exact and sentences.covered(result) == result.states.feasible

@@ -20,7 +20,7 @@ def read_sources(result: RunResult, root: Path) -> Sources:
     """
     sources: dict[str, tuple[str, ...]] = {}
     base = root.resolve()
-    for finding in (*result.findings, *result.uncertain):
+    for finding in result.all_findings:
         for name in dict.fromkeys(place.file for place in finding.places):
             if name in sources or not name:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +37,7 @@ from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, built, record_check_reads, record_run
 from crashcheck.stages.strategy_setup import strategy_of
 from crashcheck.stages.uncrashed import check_uncrashed
+from crashcheck.wording import remark
 
 _AHEAD = 4  # states submitted for each worker
 _FEW_RUN = 2_000  # new states of a mutant that are all run
@@ -212,8 +212,8 @@ class _Campaign:
             prepare.require_reopenable(oracle)
             check_uncrashed(config, run, executor)
             prepare.check_operation_boundaries(oracle, executor, run.subject, run.find_completeness)
-            for remark in prepare.remarks(oracle, executor, run.subject):
-                print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
+            for text in prepare.remarks(oracle, executor, run.subject):
+                remark(text)
             plan = strategy_of(config, run)
             explored = Search(run.subject, executor, plan, self._budget).run()
             prepare.require_reopenable(oracle)

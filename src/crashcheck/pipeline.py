@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -55,6 +54,7 @@ from crashcheck.stages.resumed import handed_on, note_recorded, resumed
 from crashcheck.stages.search_setup import budget_of, search_of, warned_of_blind_check, with_fixes
 from crashcheck.stages.strategy_setup import InferOnce, early_states, strategy_of
 from crashcheck.stages.uncrashed import check_uncrashed
+from crashcheck.wording import remark
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +206,7 @@ def _searched(
 
 def _keep_failing(path: Path, config: Config, run: RecordedRun, result: RunResult, failures: LastFailures) -> None:
     """Write the states that fail now, and those of earlier runs that were not tested."""
-    found = (*result.findings, *result.uncertain)
+    found = result.all_findings
     now = failing_states(found, Signed(run.subject), head_commit(config.folder)) if found else []
     write_failing(path, (*now, *failures.untested))
 
@@ -242,7 +242,7 @@ def search(
         return _search(config, recorded, changed, options, exchanged, failures, forks=forks)
     except CopiesDiffer as difference:
         note = f"{difference.again}: {difference}"
-        print(f"crashcheck: {note}", file=sys.stderr, flush=True)
+        remark(note)
         left = left_of(config, began)
         found, warnings = _search(left, recorded, changed, options, exchanged.anew(), failures, forks=False)
         return found, (note, *warnings)
@@ -327,8 +327,8 @@ def _check_uncrashed(
     on_phase("checking the uncrashed images")
     check_uncrashed(config, recorded, executor, forks=forks, left=left)
     prepare.check_operation_boundaries(oracle, executor, recorded.subject, recorded.find_completeness)
-    for remark in prepare.remarks(oracle, executor, recorded.subject):
-        print(f"crashcheck: {remark}", file=sys.stderr, flush=True)
+    for text in prepare.remarks(oracle, executor, recorded.subject):
+        remark(text)
 
 
 def cores() -> int:

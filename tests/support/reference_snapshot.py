@@ -316,14 +316,14 @@ class ReferenceSnapshot:
     def image(self, state: CrashState, crash: int) -> tuple[set[Change], dict[int, bytes]]:
         """The changes of names that a state has, and the contents of files that have a name."""
         graph = self.graph
-        durable = [int(id_) for id_ in self.space.finite if graph.durable_from[graph.whole(int(id_))[0]] <= crash]
-        ids = sorted({*durable, *self.space.persisted(state)}, key=lambda id_: graph.whole(id_))
+        durable = [int(id_) for id_ in self.space.finite if graph.durable_from[graph.whole(int(id_))] <= crash]
+        ids = sorted({*durable, *self.space.persisted(state)}, key=lambda id_: (graph.whole(id_), id_))
         names = Names.first(self.trace)
         disk = {inode: bytearray(file.first) for inode, file in self.files.items()}
         size = {inode: len(file.first) for inode, file in self.files.items()}
         changes: set[Change] = set()
         for id_ in ids:
-            row = graph.whole(id_)[0]
+            row = graph.whole(id_)
             inode, kind = int(graph.file[row]), int(graph.kind[row])
             if kind == NAME:
                 for slot, there in graph.names.changes[int(graph.offset[row])].entries:

@@ -143,6 +143,6 @@ def deviation(space: StateSpace, state: CrashState) -> int:
     """In how many granules a state differs from the nearer of "everything persisted" and "nothing pending did"."""
 
     def granules(pieces: Ids) -> int:
-        return len({int(space.graph.component[space.graph.whole(id_)[0]]) for id_ in pieces})
+        return len({int(space.graph.component[space.graph.whole(id_)]) for id_ in pieces})
 
     return min(granules(space.lost(state)), granules(space.persisted(state)))

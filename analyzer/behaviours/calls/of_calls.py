@@ -256,14 +256,14 @@ def _nodes_of(nodes: Nodes, event: Ints) -> Ints:
 
 def _program(trace: Trace) -> str:
     """The name of the program that was executed last."""
-    executed = np.flatnonzero(trace.events["kind"] == Kind.EXEC)
+    executed = trace.rows(Kind.EXEC)
     return os.path.basename(os.fsdecode(trace.data(int(executed[-1])))) if len(executed) else "program"
 
 
 def _note(trace: Trace, silent: tuple[int, ...]) -> str:
     if not silent:
         return ""
-    executed = np.flatnonzero(trace.events["kind"] == Kind.EXEC).tolist()
+    executed = trace.rows(Kind.EXEC).tolist()
     last = {int(trace.events["pid"][at]): os.path.basename(os.fsdecode(trace.data(at))) for at in executed}
     who = ", ".join(dict.fromkeys(last.get(process, _program(trace)) for process in silent))
     return (

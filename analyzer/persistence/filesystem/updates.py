@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.graph import NEVER, Options
 from crashcheck.analyzer.persistence.names import NameChange, NameTable, NameUpdate, name_updates
 from crashcheck.analyzer.persistence.page_cache import DirtyPages, with_zeroed_pages
@@ -99,7 +100,7 @@ def updates_of(
     old = np.zeros(len(pieces), dtype=np.bool_)
     if stale:
         pieces, fresh, old = _with_stale(trace, pieces, fresh, granule_bytes)
-    grows = (pieces.kind == SIZE) & np.isin(kinds[pieces.event], np.array([Kind.WRITE], dtype=np.uint8))
+    grows = (pieces.kind == SIZE) & (kinds[pieces.event] == Kind.WRITE)
     dirty = DirtyPages(trace, pieces, options)
     durable_from = dirty.run()
     durable_from[pieces.kind == NAME] = NEVER
@@ -121,7 +122,7 @@ def _with_stale(
         if not call.mode & ~(Allocate.KEEP_SIZE | Allocate.ZERO_RANGE):
             allocated.setdefault(call.inode, []).append(call)
     written = (pieces.kind == DATA) & (trace.events["kind"][pieces.source] != Kind.CONTENT)
-    written &= np.isin(trace.events["kind"][pieces.source], np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    written &= among(trace.events["kind"][pieces.source], (Kind.STORE, Kind.WRITE))
     known: set[tuple[int, int]] = set()
     first = []
     for row in np.flatnonzero(written).tolist():
@@ -198,7 +199,7 @@ def _cut_to_its_size(trace: Trace, pieces: Pieces) -> Iterator[Extra]:
     """A truncation to the size that a write left sets it on the disk at once (ext4_ext_truncate; xfs_setattr_size)."""
     steps = np.flatnonzero(pieces.kind == SIZE)
     kinds = trace.events["kind"]
-    for event in np.setdiff1d(np.flatnonzero(kinds == Kind.TRUNCATE), pieces.event[steps]).tolist():
+    for event in np.setdiff1d(trace.rows(Kind.TRUNCATE), pieces.event[steps]).tolist():
         file = int(trace.events["file"][event])
         mine = steps[(pieces.file[steps] == file) & (pieces.event[steps] < event)]
         if len(mine) and kinds[pieces.event[mine[-1]]] == Kind.WRITE:

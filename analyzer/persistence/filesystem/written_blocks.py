@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.filesystem.updates import Updates
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import DATA, PAGE_BYTES, SIZE
@@ -84,14 +85,14 @@ class _Proof:
         self.zeroed: list[int] = []  # data, rule 2
         pieces = updates.pieces
         kinds = self._events["kind"][pieces.source]
-        zeros = (pieces.kind == DATA) & np.isin(kinds, np.array([Kind.TRUNCATE, Kind.ALLOCATE], dtype=np.uint8))
+        zeros = (pieces.kind == DATA) & among(kinds, (Kind.TRUNCATE, Kind.ALLOCATE))
         # of what a call wrote; a size that ends elsewhere than in the block in which the old one did waits
         ends = (self._events["offset"] + self._events["size"])[pieces.event].astype(np.int64)
         inside = updates.grows & (pieces.old_size % PAGE_BYTES > 0) & (pieces.offset >= pieces.old_size)
         inside &= ends <= (pieces.old_size // PAGE_BYTES + 1) * PAGE_BYTES
         moved = [call.inode for call in allocations(updates.trace) if call.mode & _MOVES]
         files = np.setdiff1d(pieces.file[zeros | inside], np.array(moved, dtype=np.int64))
-        content = (pieces.kind == DATA) & np.isin(kinds, np.array([Kind.WRITE, Kind.STORE], dtype=np.uint8)) & ~zeros
+        content = (pieces.kind == DATA) & among(kinds, (Kind.WRITE, Kind.STORE)) & ~zeros
         content &= updates.durable_from < NEVER  # what no sync covers proves nothing
         dense = [number for number, inode in updates.trace.inodes.items() if inode.dense and inode.first_size]
         proven = np.union1d(pieces.file[content], np.array(dense, dtype=np.int64))  # files with some such block

@@ -45,7 +45,7 @@ def compare(head: Ran, base: BaseVersion, change: Diff, baseline: Path | None) -
             raise CrashcheckError("base-skipped", "the run was interrupted")
         earlier = base.result()
     except CrashcheckError as error:
-        every = (*head.result.findings, *head.result.uncertain)
+        every = head.result.all_findings
         what = replace(what, note=f"the base was not searched: {_reason(error)}")
         result = _marked(head.result, dict(enumerate(every)), what)
     else:
@@ -91,8 +91,8 @@ def _side(config: Config, folder: Path, jobs: int) -> Iterator[_Side]:
 
 def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, change: Diff) -> RunResult:
     result, jobs = head.result, version.options.jobs
-    every = (*result.findings, *result.uncertain)
-    earlier = (*base.findings, *base.uncertain)
+    every = result.all_findings
+    earlier = base.all_findings
     pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
     shown = {at: replace(one, compared="existing") if at in pairs else one for at, one in enumerate(every)}
     known = {name for one in earlier for name in (one.id, *one.likenesses)}
@@ -131,7 +131,7 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
 
 def _compared_nodes(head: Ran, base: RunResult, version: BaseVersion, what: Base) -> RunResult:
     result = head.result
-    every, earlier = (*result.findings, *result.uncertain), (*base.findings, *base.uncertain)
+    every, earlier = result.all_findings, base.all_findings
     pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
     shown = {at: replace(one, compared="existing") if at in pairs else one for at, one in enumerate(every)}
     fresh = [(at, one) for at, one in shown.items() if at not in pairs]

@@ -29,6 +29,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
 from crashcheck.source import SourceTree, repository_of, source_lines, spoken
 from crashcheck.stages.recording import RecordedRun
+from crashcheck.wording import listed
 
 MOST_REMOVALS = 32  # that are tried, in the order of the source; each takes one persistence graph
 _ALSO_SHOWN = 5
@@ -172,8 +173,7 @@ def one_bug(findings: Sequence[Finding], removed: Sequence[Removed], compiles: U
     what = " and ".join(one.words for one in removed)
     states = sum(one.states for one in findings)
     also = list(dict.fromkeys(one.message for one in rest))
-    more = f" and {len(also) - _ALSO_SHOWN} more" if len(also) > _ALSO_SHOWN else ""
-    notes = [f"the same fix also fixes: {', '.join(also[:_ALSO_SHOWN])}{more}"] if also else []
+    notes = [f"the same fix also fixes: {listed(also, _ALSO_SHOWN)}"] if also else []
     known = (*first.likenesses, *(name for one in rest for name in (one.id, *one.likenesses)))
     return replace(
         first,

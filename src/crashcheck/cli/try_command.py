@@ -20,6 +20,7 @@ from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_FINDINGS, CrashcheckError
 from crashcheck.models import FAMILIES
 from crashcheck.runtime.record import Recording
+from crashcheck.wording import remark
 
 MOST_FILES = 2_000
 MOST_BYTES = 256 << 20
@@ -98,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
     config = configured(args, _config(folder, words, faults, args))
     wanted = [parse_format(text) for text in args.format or ()]
     command = InPlaceCommand(words, folder if args.folder is not None else None, faults, args.io_uring)
-    prepare_recorder(lambda phase: print(f"crashcheck: {phase}", file=sys.stderr, flush=True))
+    prepare_recorder(remark)
     try:
         live = LiveProgress(progress_console(), config.budget, first_log_s=_FIRST_LOG_S)
         with contextlib.ExitStack() as shown:
@@ -117,7 +118,7 @@ def main(args: argparse.Namespace) -> int:
     code = policy.exit_code(ran.result)
     if code == EXIT_FINDINGS:
         where = shlex.quote(str(config.folder))
-        print(f"crashcheck: to replay a finding, add to its command: -c {where}", file=sys.stderr)
+        remark(f"to replay a finding, add to its command: -c {where}")
     return code
 
 

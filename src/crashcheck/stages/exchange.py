@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,6 +30,7 @@ from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording
 from crashcheck.stages.executor_setup import check_setup_of
+from crashcheck.wording import remark
 
 RUNS = "runs.crashcheck"  # in a run's folder
 _WORDS = re.compile(r"[\s;&|<>()\"'`=]+")  # of a shell command, roughly
@@ -52,8 +52,8 @@ def of_merge(
 ) -> Exchange:
     """The runs of all shards; prints remarks. Raises CrashcheckError: shard-unreadable, shards-differ."""
     known, remarks = merged(shards, _key_of_shards(config, recording, trace, change))
-    for remark in remarks:
-        _print(remark)
+    for text in remarks:
+        remark(text)
     return Exchange(known)
 
 
@@ -89,11 +89,11 @@ def _earlier(path: Path, header: Header) -> Batch | None:
     try:
         earlier = read_runs_file(path)
     except CrashcheckError as error:
-        _print(f"runs the check on all crash states again: {error.message}")
+        remark(f"runs the check on all crash states again: {error.message}")
         return None
     why = _changed(earlier.header, header)
     if why:
-        _print(f"runs the check on all crash states again: {why}")
+        remark(f"runs the check on all crash states again: {why}")
         return None
     return earlier.all
 
@@ -150,7 +150,3 @@ def _surroundings(setup: CheckSetup) -> dict[str, str]:
     found["the kernel"] = digest_of((system.sysname, system.release, system.machine)).hex()
     found["the user"] = digest_of((repr((os.getuid(), os.getgid(), sorted(os.getgroups()))),)).hex()
     return found
-
-
-def _print(remark: str) -> None:
-    print(f"crashcheck: {remark}", file=sys.stderr, flush=True)

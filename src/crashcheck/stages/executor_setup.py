@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import count
@@ -35,6 +34,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import DigestsAt, NthEvent, Recording
 from crashcheck.stages.recording import RecordedRun, ended_operations, read_recording, record_again
+from crashcheck.wording import remark
 
 RecordAgain = Callable[[int | NthEvent, Path], Recording]  # a moment to copy the files at, and a folder to record in
 
@@ -133,7 +133,7 @@ def executed_by(cluster: Cluster, executor: Executor) -> Iterator[None]:
         )
 
     def tell(line: str) -> None:
-        print(f"crashcheck: {cluster.name}: {line}", file=sys.stderr, flush=True)
+        remark(f"{cluster.name}: {line}")
 
     pool = executor.workers
     remote = RemoteRuns(cluster, pool, shipment_of(pool.setup, pool.limits), executor.oracle.stages(FINAL), tell)

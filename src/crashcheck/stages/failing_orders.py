@@ -37,7 +37,7 @@ class LastOrders:
         """
         if self._path is None:
             return result
-        found = (*result.findings, *result.uncertain)
+        found = result.all_findings
         met = set(matched(found, [Known(one.id) for one, _ in self._failing]).values())
         none_fails = not found and result.states.feasible_exact
         again, left = [], []

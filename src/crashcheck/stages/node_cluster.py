@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -43,6 +42,7 @@ from crashcheck.config.nodes import NodesConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
 from crashcheck.stages.nodes import STATE_BYTES, NodeSetup
+from crashcheck.wording import remark
 
 _LOOK_S = 1.0  # between two questions who is there
 _REST_S = 600.0  # for what a run does besides checks
@@ -135,8 +135,7 @@ class NodeSession:
         self.folder = folder
         self._shipment = shipment
         # changing
-        self._states: Path | None = None
-        self._lock: int | None = None
+        self._ending = ExitStack()
         self._setup: NodeSetup | None = None
 
     @property
@@ -150,11 +149,9 @@ class NodeSession:
         if why := why_unfit(self._shipment, with_libraries(self.folder, inherited_environment()), self.folder):
             return NodesBegun(why)
         config = config_below(self._shipment, self.folder)
-        image_folder.remove_abandoned(self.folder)
-        self._states = image_folder.home(self.folder, STATE_BYTES, slots)
-        self._lock = image_folder.lock(self._states)
+        states = self._ending.enter_context(image_folder.held_home(self.folder, STATE_BYTES, slots))
         assert config.nodes is not None
-        self._setup = NodeSetup(config, config.nodes, self.folder / "nodes", slots, self._states)
+        self._setup = NodeSetup(config, config.nodes, self.folder / "nodes", slots, states)
         batch = self.run(0, [first])
         return NodesBegun(batch.why, batch.runs[0] if batch.runs else None)
 
@@ -173,11 +170,7 @@ class NodeSession:
 
     def close(self) -> None:
         """Remove all that was written."""
-        if self._states is not None:
-            shutil.rmtree(self._states, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._ending.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -189,7 +182,7 @@ class RemoteNodeRuns(RemoteMachines):
         rules = setup.rules_of_search()
 
         def tell(line: str) -> None:
-            print(f"crashcheck: {cluster.name}: {line}", file=sys.stderr, flush=True)
+            remark(f"{cluster.name}: {line}")
 
         super().__init__(cluster, SessionPlan(NodeSession, shipment, places, "runs", _most_seconds(setup.nodes)), tell)
         # constant

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import queue
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -219,16 +218,16 @@ def search_nodes(
     """
     assert config.nodes is not None
     last = LastOrders(failing)
-    image_folder.remove_abandoned(folder)
     for killed in ended_beside(folder):  # those that were not have removed it
         shutil.rmtree(killed / _FOLDER, ignore_errors=True)
-    states = image_folder.home(folder, STATE_BYTES, jobs + 1)
-    lock = image_folder.lock(states)
-    setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states)
-    digest = setup.digest()
-    try:
-        with nullcontext() if cluster is None else cluster(setup) as elsewhere:
-            on_progress("checking", None)
+    with ExitStack() as ending:
+        states = ending.enter_context(image_folder.held_home(folder, STATE_BYTES, jobs + 1))
+        setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states)
+        ending.callback(shutil.rmtree, setup.folder, ignore_errors=True)
+        digest = setup.digest()
+        elsewhere = None if cluster is None else ending.enter_context(cluster(setup))
+        on_progress("checking", None)
+        try:
             found = NodeSearch(
                 setup.world,
                 setup.rules(),
@@ -242,16 +241,12 @@ def search_nodes(
                 placing=setup.placing_world,
                 progress=partial(on_progress, "checking"),
             ).run()
-    except Diverged as error:
-        raise CrashcheckError(
-            "nodes-diverged",
-            f"a run of the nodes was not repeated: {error}.",
-            "Something that the nodes read is not under control: docs/nodes.md lists what is.",
-        ) from error
-    finally:
-        for made in (setup.folder, states):
-            shutil.rmtree(made, ignore_errors=True)
-        os.close(lock)
+        except Diverged as error:
+            raise CrashcheckError(
+                "nodes-diverged",
+                f"a run of the nodes was not repeated: {error}.",
+                "Something that the nodes read is not under control: docs/nodes.md lists what is.",
+            ) from error
     return last.searched(_result(config, found), found.passed, head_commit(config.folder))
 
 

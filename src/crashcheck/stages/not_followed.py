@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
@@ -38,7 +36,7 @@ def not_followed(trace: Trace, completeness: Completeness) -> tuple[NotFollowed,
 
 
 def _calls(trace: Trace) -> Iterator[str]:
-    for index in np.flatnonzero(trace.events["kind"] == Kind.UNMODELLED).tolist():
+    for index in trace.rows(Kind.UNMODELLED).tolist():
         yield trace.data(index).decode("utf-8", "replace")
     if any(one.mode & (Allocate.COLLAPSE_RANGE | Allocate.INSERT_RANGE) for one in allocations(trace)):
         yield MOVES_RANGE

@@ -43,6 +43,7 @@ from crashcheck.runtime.trace_format import Kind, Recorder
 from crashcheck.runtime.validate import read_notes
 from crashcheck.source import SourceTree
 from crashcheck.stages.phases import left_of
+from crashcheck.wording import remark
 
 READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
 _MOST_UNSEEN = 8
@@ -106,7 +107,7 @@ def built(
 
             def on_wait() -> None:
                 on_phase("waiting for another run in this folder")
-                print(f"crashcheck: waiting for another run in {store.folder}", file=sys.stderr, flush=True)
+                remark(f"waiting for another run in {store.folder}")
 
             if config.build.command is not None:
                 run_folder.waited_s += programs.alone(on_wait)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 from pathlib import Path
 
 from crashcheck.analyzer.trace.reader import Trace
@@ -21,6 +20,7 @@ from crashcheck.runtime.record import Recording
 from crashcheck.runtime.sparse import copy_file, copy_tree
 from crashcheck.stages.exchange import RUNS, moment
 from crashcheck.stages.recording import earlier_recording, modules, needs_loads
+from crashcheck.wording import remark
 
 _NOTED = "recorded.json"  # in a run's folder, once its recording is complete
 _FOLDERS = ("first", "pool")
@@ -39,10 +39,10 @@ def resumed(config: Config, folder: Path) -> Recording | None:
     """A copy in `folder` of the last complete recording; None, and a remark, if there is none or another is needed."""
     found, why = _last(config)
     if found is None or why:
-        print(f"crashcheck: records again: {why}", file=sys.stderr, flush=True)
+        remark(f"records again: {why}")
         return None
     when = moment(int((found / _NOTED).stat().st_mtime))
-    print(f"crashcheck: continues with the recording of {when}", file=sys.stderr, flush=True)
+    remark(f"continues with the recording of {when}")
     if (found / RUNS).is_file():
         shutil.copy2(found / RUNS, folder / RUNS)
     return _copied(found, folder)

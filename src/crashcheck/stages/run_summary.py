@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 import crashcheck
+from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.persistence.shown_names import shown_paths
@@ -41,6 +42,7 @@ from crashcheck.runtime.validate import read_notes, remarks
 from crashcheck.source import SourceTree
 from crashcheck.stages.not_followed import not_followed
 from crashcheck.stages.recording import RecordedRun, ended_operations, modules
+from crashcheck.wording import listed
 
 # Libraries that every program needs, or whose updates the recorder records at their interface (libpmem).
 _KNOWN_LIBRARIES = (
@@ -214,10 +216,9 @@ def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
     lines = list(run.unaccounted())
     failed = [f"{one.call} of {shown_paths(trace)(one.path)} with {one.error}" for one in injected_faults(trace)]
     if failed:
-        more = f" and {len(failed) - _MOST_FAULTS} more" if len(failed) > _MOST_FAULTS else ""
-        calls = ", ".join(failed[:_MOST_FAULTS]) + more
+        calls = listed(failed, _MOST_FAULTS)
         lines.append(f"made to fail ([[faults]]): {calls}; then the workload {run.recording.end.text(None)}")
-    changes = int(np.isin(trace.events["kind"], np.array([Kind.UNLINK, Kind.RENAME], dtype=np.uint8)).sum())
+    changes = len(trace.rows(Kind.UNLINK, Kind.RENAME))
     if changes:
         lines.append(
             f"watched files were renamed or deleted {changes} times: each change is taken to be durable at once, with "
@@ -230,17 +231,17 @@ def trace_warnings(trace: Trace, run: RecordedRun) -> tuple[str, ...]:
 def pool_creation(trace: Trace) -> tuple[str, ...]:
     """A warning if the workload creates watched files and fills them before its first operation begins."""
     kinds = trace.events["kind"]
-    begins = np.flatnonzero(kinds == Kind.MARK_BEGIN)
+    begins = trace.rows(Kind.MARK_BEGIN)
     if not len(begins):
         return ()
-    updates = np.isin(kinds, np.array(UPDATES, dtype=np.uint8))
     created = np.unique(trace.events["file"][: begins[0]][kinds[: begins[0]] == Kind.CREATE])
-    early = np.isin(trace.events["file"][: begins[0]], created) & np.isin(kinds[: begins[0]], (Kind.STORE, Kind.WRITE))
+    early = np.isin(trace.events["file"][: begins[0]], created) & among(kinds[: begins[0]], (Kind.STORE, Kind.WRITE))
     if not np.any(early):
         return ()
     names = ", ".join(sorted({trace.files[int(number)].path for number in created}))
+    updates = len(trace.rows(*UPDATES))
     return (
-        f"the workload creates {names} before its first operation: {int(early.sum())} of {int(updates.sum())} updates "
+        f"the workload creates {names} before its first operation: {int(early.sum())} of {updates} updates "
         "are made there, and crashes among them are tested as well. If a half-made pool may be thrown away, "
         "create it in [setup]",
     )
@@ -248,14 +249,11 @@ def pool_creation(trace: Trace) -> tuple[str, ...]:
 
 def trace_summary(trace: Trace, completeness: Completeness) -> TraceSummary:
     """Counts of a trace's events, and how many of the bytes that changed it accounts for."""
-    kinds = trace.events["kind"]
 
     def count(*wanted: Kind) -> int:
-        return int(np.isin(kinds, np.array(wanted, dtype=np.uint8)).sum())
+        return len(trace.rows(*wanted))
 
-    names = {
-        trace.data(index).decode("utf-8", "replace") for index in np.flatnonzero(kinds == Kind.UNMODELLED).tolist()
-    }
+    names = {trace.data(index).decode("utf-8", "replace") for index in trace.rows(Kind.UNMODELLED).tolist()}
     return TraceSummary(
         path=str(trace.path),
         events=len(trace.events),
@@ -306,7 +304,7 @@ def find_blind_spots(trace: Trace, facts: ProgramFacts, folder: Path) -> tuple[U
     project = Project(facts, folder)
     kinds = trace.events["kind"]
     stored = list(_known(trace, facts, np.unique(trace.events["site"][kinds == Kind.STORE]).tolist()))
-    updates = np.isin(kinds, np.array([Kind.STORE, Kind.WRITE], dtype=np.uint8))
+    updates = among(kinds, (Kind.STORE, Kind.WRITE))
     stacks = np.unique(trace.events["stack"][updates]).tolist()
     calls = list(_known(trace, facts, {call for stack in stacks for call in trace.stack(stack)}))
     types = {step.type for site in stored for step in site.steps}

@@ -51,7 +51,7 @@ def test_parts_of_extensions_and_their_sizes_are_those_found_one_by_one(t: Trace
     graph = build(t.trace(), "page-cache")
     ids = np.flatnonzero(np.concatenate([graph.kind == SIZE, np.ones(int(graph.parts.sum()), dtype=np.bool_)]))
     assert len(ids) > int((graph.kind == SIZE).sum())
-    assert graph.wholes(ids).tolist() == [graph.whole(id_)[0] for id_ in ids.tolist()]
+    assert graph.wholes(ids).tolist() == [graph.whole(id_) for id_ in ids.tolist()]
     assert graph.sizes_after(ids).tolist() == [graph.size_after(id_) for id_ in ids.tolist()]
 
 

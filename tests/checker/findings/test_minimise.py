@@ -140,7 +140,7 @@ def test_the_fewest_lost_fail_are_an_ideal_and_none_can_be_given_back(space: Sta
     assert space.state(result.point, space.persisted(result)) == result
     for piece in lost:
         others = [kept for kept in space.persisted(result) if kept != piece]
-        better = space.keep(result.point, (*others, space.graph.whole(piece)[0]))
+        better = space.keep(result.point, (*others, space.graph.whole(piece)))
         assert not space.lost(better) or not fails(better)
     for candidate in asked:
         assert space.state(candidate.point, space.persisted(candidate)) == candidate
@@ -163,12 +163,12 @@ def test_the_fewest_persisted_fail_and_none_can_be_lost(space: StateSpace, data:
     assert fails(result)
     assert set(kept) <= set(among)
     assert set(space.persisted(result)) == (set(persisted) - set(among)) | set(kept)
-    assert {space.graph.whole(piece)[0] for piece in space.lost(state)} <= {
-        space.graph.whole(piece)[0] for piece in space.lost(result)
+    assert {space.graph.whole(piece) for piece in space.lost(state)} <= {
+        space.graph.whole(piece) for piece in space.lost(result)
     }
     for piece in kept:
         others = [lost for lost in space.lost(result) if lost != piece]
-        worse = space.drop(result.point, (*others, space.graph.whole(piece)[0]))
+        worse = space.drop(result.point, (*others, space.graph.whole(piece)))
         assert not fails(worse)
 
 
