@@ -34,6 +34,7 @@ from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import OutputKind
+from support.examples_tried import examples
 from support.folders import Folder, Program, Recorded
 from support.paths import ROOT
 from support.tracing import CallsBuilder
@@ -217,6 +218,7 @@ def test_a_known_line_makes_the_function_the_subject(program: Program, tmp_path:
     assert re.search(r"after a crash.*: `save` \(save\.py:\d+\) (empties|removes|renames) ", text)
 
 
+@pytest.mark.hypothesis  # ten times as many in `make test-slow`
 def test_no_sentence_uses_words_of_the_glossary_or_claims_what_the_failing_state_does_not_show(tmp_path: Path) -> None:
     class Reporting(Sequence):
         """Prints, too."""
@@ -226,7 +228,7 @@ def test_no_sentence_uses_words_of_the_glossary_or_claims_what_the_failing_state
             done(self.t)
 
     jargon, seen = banned(), set()
-    for seed in range(70):
+    for seed in range(examples(24)):
         model = ("ext4", "posix", "ext4-strict")[seed % 3]
         sequence = Reporting(random.Random(seed))
         for _, text in causes(tmp_path / str(seed), sequence, FIRST, model, lines=bool(seed % 2)):

@@ -17,6 +17,7 @@ from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
 from crashcheck.runtime.nodes.actions import Action
+from support.examples_tried import examples
 from support.message_programs import (
     Does,
     MessageProgram,
@@ -87,7 +88,8 @@ def test_dpor_runs_each_partial_order_once_and_leaves_what_all_orders_leave(
     assert outcomes(reduced.left) == outcomes([state for _, state in expected])
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.hypothesis  # ten times as many in `make test-slow`
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_of_generated_programs_dpor_runs_each_partial_order_once(seed: int) -> None:
     program, expected = generated(seed)
     number = partial_orders(program, [order for order, _ in expected])
