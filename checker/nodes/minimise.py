@@ -180,7 +180,7 @@ def _with_other_disks(run: NodeRun) -> Iterator[Sequence[Action]]:
 
 
 def _reordered(run: NodeRun) -> Iterator[tuple[Pair, Sequence[Action]]]:
-    """Pairs of actions of which either may come first, each with an order in which the second one does."""
+    """Pairs of actions that may happen in either order, each with an order in which the second one is first."""
     actions = until_failure(run)
     order = order_of(run)
     for later in range(len(actions) - 1, -1, -1):

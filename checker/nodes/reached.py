@@ -20,7 +20,7 @@ from crashcheck.checker.nodes.dependence import CRASHES
 from crashcheck.checker.nodes.runs import NodeRun
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 
-_BYTES = 64  # of a message that may show its kind: headers come first
+_BYTES = 64  # of a message that may show its kind, as its header does
 _VALUES = 8  # a place in messages of one shape with more values than this is a counter, a time or a checksum
 _OF_LONGEST = 0.5  # of the longest run: a run that begins later has too few actions left
 _MOST = 10_000  # situations that are remembered; those that most runs have seen are forgotten first

@@ -201,7 +201,7 @@ def test_a_message_that_came_too_late_to_a_node_that_ended_is_named() -> None:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_runs_with_many_actions_out_of_order_are_minimised_by_halves(jobs: int) -> None:
-    """30 requests in any order, and 10 by a timer: one of these fails where 15 others came before. One at a time, 512
+    """30 requests in any order, and 10 by a timer: one of these fails if it follows 15 others. One at a time, 512
     runs were needed."""
 
     def receives(node: int, memory: str, sender: int, data: str) -> Does:
