@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 from crashcheck.checker.nodes.dpor import Bound, Dpor
 from crashcheck.checker.nodes.paths import Branch
-from crashcheck.checker.nodes.reached import Reached
 from crashcheck.checker.nodes.runs import NodeRun
+from crashcheck.checker.nodes.situations import Situations
 from crashcheck.checker.search.schedules import ROUND, EveryOrder, Execution
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 
@@ -32,7 +32,7 @@ class NodePlan:
     seed: int = 1
 
 
-# The share of random runs. On a simulated raft with three planted bugs, 0.1 with reached.py's 0.5 of the longest run
+# The share of random runs. On a simulated raft with three planted bugs, 0.1 with situations.py's 0.5 of the longest run
 # made four times as many runs fail as 0.5 with 0.9, and fifteen times as many as runs that all begin at the start.
 _FROM_THE_START = 0.1
 
@@ -89,7 +89,7 @@ class DepthFirst:
 class RandomRuns:
     """So many runs, whose choices are random and uneven (paths.UnevenChoice, paths.PhasedChoice).
 
-    Most begin as an earlier one did, up to where few runs have been (reached.Reached). Lapses are known only after a
+    Most begin as an earlier one did, up to where few runs have been (situations.py). Lapses are known only after a
     run: every second one begins with the choices up to one of those that an earlier run showed.
     """
 
@@ -100,7 +100,7 @@ class RandomRuns:
         self._seed = seed
         self._made = 0
         self._random = Random(seed)
-        self._reached = Reached()
+        self._reached = Situations()
         self._lapses: list[tuple[Action, ...]] = []  # choices of a run that has ended, up to a lapse
 
     def round(self) -> Sequence[Branch]:

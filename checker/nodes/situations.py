@@ -76,7 +76,7 @@ class _Kinds:
         return (said.receiver, *self._shape(said), kept)
 
 
-class Reached:
+class Situations:
     """The situations that runs have reached."""
 
     def __init__(self) -> None:
