@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
+from support.script_stacks import of_kind, traced
 
 PERL = shutil.which("perl") or ""
 LIBRARY = """\
@@ -57,23 +55,11 @@ printf "%s\\n", join ',', map { "$_=$ENV{$_}" } grep { /PERL/ } sort keys %ENV;
 pytestmark = pytest.mark.skipif(not PERL, reason="there is no Perl here")
 
 
-def stacks(folder: Path, *words: str) -> list[tuple[list[tuple[str, str, int]], bytes]]:
-    """Of each write its frames of the script, innermost first, and what was written."""
-    recording = record(Workload([*words], ["*"], timeout_s=60.0, recorder="syscalls"), folder / "run")
-    trace = read(recording.trace)
-    out = []
-    for index in np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist():
-        event = trace.events[index]
-        sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-        out.append(([(site.module, site.name, site.line) for site in sites if site.name], trace.data(index)))
-    return out
-
-
 def test_a_write_has_the_stack_that_the_program_sees_itself(tmp_path: Path) -> None:
     (tmp_path / "Library.pm").write_text(LIBRARY)
     (tmp_path / "program.pl").write_text(PROGRAM)
     command = f"cd {tmp_path} && exec {PERL} program.pl {{pool}}/f"
-    writes = stacks(tmp_path, "/bin/sh", "-c", command)
+    writes = list(of_kind(traced(tmp_path, "/bin/sh", "-c", command), Kind.WRITE))
     for frames, data in writes:
         lines = [line.split("|") for line in data.decode().splitlines()]
         expected = [
@@ -91,4 +77,4 @@ def test_a_program_on_the_command_line_has_its_line_and_a_copy_under_another_nam
     for number, (perl, frames) in enumerate(((PERL, expected), (str(renamed), []))):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert stacks(folder, perl, "-e", program, "{pool}/f") == [(frames, b"x")]
+        assert list(of_kind(traced(folder, perl, "-e", program, "{pool}/f"), Kind.WRITE)) == [(frames, b"x")]

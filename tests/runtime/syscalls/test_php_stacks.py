@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from crashcheck.analyzer.trace.reader import read
-from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
+from support.script_stacks import of_kind, traced
 
 PHP = shutil.which("php") or ""
 # What writes is the caller of `show`, in the same line: it writes what `show` shows.
@@ -53,22 +51,10 @@ fwrite($file, show());
 pytestmark = pytest.mark.skipif(not PHP, reason="there is no PHP here")
 
 
-def stacks(folder: Path, *words: str) -> list[tuple[list[tuple[str, str, int]], bytes]]:
-    """Of each write its frames of the script, innermost first, and what was written."""
-    recording = record(Workload([*words], ["*"], timeout_s=60.0, recorder="syscalls"), folder / "run")
-    trace = read(recording.trace)
-    out = []
-    for index in np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist():
-        event = trace.events[index]
-        sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-        out.append(([(site.module, site.name, site.line) for site in sites if site.name], trace.data(index)))
-    return out
-
-
 def test_a_write_has_the_stack_that_the_program_sees_itself(tmp_path: Path) -> None:
     program = tmp_path / "program.php"
     program.write_text(PROGRAM)
-    writes = stacks(tmp_path, PHP, str(program), "{pool}/f")
+    writes = list(of_kind(traced(tmp_path, PHP, str(program), "{pool}/f"), Kind.WRITE))
     for frames, data in writes:
         lines = [line.split("|") for line in data.decode().splitlines()]
         assert frames == [(file, name, int(line)) for file, name, line in lines]
@@ -82,4 +68,4 @@ def test_code_that_is_in_no_file_has_its_line_and_a_copy_of_the_program_under_an
     for number, (php, frames) in enumerate(((PHP, expected), (str(renamed), []))):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert stacks(folder, php, "-r", program, "{pool}/f") == [(frames, b"x")]
+        assert list(of_kind(traced(folder, php, "-r", program, "{pool}/f"), Kind.WRITE)) == [(frames, b"x")]

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from crashcheck.analyzer.trace.reader import CallSite, Trace, read
-from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
+from support.script_stacks import of_kind, traced
 
 BASH = shutil.which("bash") or ""
-Frame = tuple[str, str, int]
 
 pytestmark = pytest.mark.skipif(not BASH, reason="there is no bash here")
-
-
-def traced(folder: Path, *words: str) -> Trace:
-    return read(record(Workload([*words], ["*"], timeout_s=60.0, recorder="syscalls"), folder / "run").trace)
-
-
-def frames_of(trace: Trace, index: int) -> list[CallSite]:
-    event = trace.events[index]
-    sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-    return [site for site in sites if site.name]
-
-
-def of_kind(trace: Trace, kind: Kind) -> Iterator[tuple[list[Frame], bytes]]:
-    for index in np.flatnonzero(trace.events["kind"] == kind).tolist():
-        yield [(site.module, site.name, site.line) for site in frames_of(trace, index)], trace.data(index)
 
 
 def test_a_write_has_the_functions_and_lines_that_the_script_sees_itself(tmp_path: Path) -> None:
