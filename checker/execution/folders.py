@@ -79,7 +79,7 @@ class _GivenFolders(StayingProcess):
             os.write(self._give, one_folder.line_of(*called))
 
     def answer(self) -> Answer | None:
-        while data := self._printed():
+        while data := one_folder.read_available(self._read):
             self._capture.add(self._answers.add(data))
         if not self._answers.given:
             if data == b"":
@@ -95,13 +95,6 @@ class _GivenFolders(StayingProcess):
         super().close()
         for fd in (self._give, self._read, *self._errors):
             os.close(fd)
-
-    def _printed(self) -> bytes | None:
-        """What it has printed on its standard output; empty if it has closed that, None if nothing is there."""
-        try:
-            return os.read(self._read, 1 << 16)
-        except BlockingIOError:
-            return None
 
     def _left_open(self) -> str:
         """Which file of the folder the process still uses, or one that it has started; empty if none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     refused: str = ""  # why no process should be given several folders
 
 
-class StayingProcess:
+class StayingProcess(ABC):
     """A process that is given one folder after another. It is a child of ours."""
 
     def __init__(self, pid: int) -> None:
@@ -92,9 +92,8 @@ class InTurnRunner(Runner):
 
     def _in_turn(self, order: RunOrder, abandon_fd: int | None) -> Ended | None:
         called = self._called(order.argv)
-        if (
-            called is None or own_children() is None
-        ):  # else what it starts could not be distinguished from what others leave
+        # Without a list of children, what the process starts could not be distinguished from what others leave.
+        if called is None or own_children() is None:
             return None
         answer: Answer | None = None
         started = time.monotonic()

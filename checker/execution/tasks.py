@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FIRST = -1  # instead of a crash point: the image before the workload
 FINAL = -2  # the image after it
 DAMAGED = -3  # the same with each byte inverted that the workload has written: what a check should reject
-_INVERTED = bytes(255 - byte for byte in range(256))
+INVERTED = bytes(255 - byte for byte in range(256))  # each byte, for bytes.translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,5 +175,5 @@ def _plain(patches: Iterable[FilePatch]) -> image_folder.Patches:
 def _damaged(patch: image_folder.Patch) -> image_folder.Patch:
     """A patch of a file whose bytes are inverted."""
     path, exists, size, writes = patch
-    inverted = tuple((offset, data.translate(_INVERTED)) for offset, data in writes)
+    inverted = tuple((offset, data.translate(INVERTED)) for offset, data in writes)
     return (path, exists, size, inverted) if size >= 0 else patch

@@ -18,6 +18,7 @@ from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind
 # Makes the runs that take actions in these orders, where possible, until the caller has seen enough of them.
 Attempts = Callable[[Mapping[int, Sequence[Action]]], Iterator[tuple[int, NodeRun]]]
 _Part = TypeVar("_Part")
+_ALL_ROUNDS = 64  # more than any number of parts can be halved
 _COARSE_ROUNDS = 4  # down to eighths: a failure at the beginning of a long run makes it short at once
 
 
@@ -93,11 +94,11 @@ class Minimising:
         self,
         parts: Callable[[NodeRun], Sequence[_Part]],
         without: Callable[[Sequence[Action], Sequence[_Part]], list[Action]],
-        rounds: int | None = None,
+        rounds: int = _ALL_ROUNDS,
     ) -> None:
         """Try to do without all parts of one kind, then halves, then quarters, each from the end of the run on."""
-        size = len(parts(self.best))
-        while size and rounds != 0:
+        all_parts = len(parts(self.best))
+        for size in filter(None, (all_parts >> halvings for halvings in range(rounds))):
             end = len(parts(self.best))
             while end > 0:
                 actions, there = until_failure(self.best), parts(self.best)
@@ -106,8 +107,6 @@ class Minimising:
                 if found is None:
                     break
                 end = min(ends[found] - size, len(parts(self.best)))
-            size //= 2
-            rounds = None if rounds is None else rounds - 1
 
     def _first(self, orders: Iterable[Sequence[Action]]) -> int | None:
         """The place of the first order that leads to a smaller run failing in the same way, which is then the best."""

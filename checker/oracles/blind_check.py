@@ -7,14 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from crashcheck.checker.execution.tasks import INVERTED
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.other_files import run_changed
 from crashcheck.checker.results import BLIND
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.patterns import watched_files
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
-
-_INVERTED = bytes(255 - byte for byte in range(256))
 
 
 def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
@@ -47,4 +46,4 @@ def _invert(file: Path) -> None:
         for low, high in extents(opened.fileno(), 0, file.stat().st_size):
             for at in range(low, high, CHUNK_BYTES):
                 held = os.pread(opened.fileno(), min(CHUNK_BYTES, high - at), at)
-                write_all(opened.fileno(), held.translate(_INVERTED), at)
+                write_all(opened.fileno(), held.translate(INVERTED), at)

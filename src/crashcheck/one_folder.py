@@ -102,7 +102,7 @@ def _answers(folder: str, pid: int, read: int) -> Answers:
     has_ended = False
     while not has_ended:
         has_ended = pidfd in [fd for fd, _ in poll.poll()]
-        while data := _read(read):
+        while data := read_available(read):
             before = len(answers.given)
             _show(answers.add(data))
             for passed, why in answers.given[before:]:
@@ -117,8 +117,8 @@ def _answers(folder: str, pid: int, read: int) -> Answers:
     return answers
 
 
-def _read(fd: int) -> bytes | None:
-    """What has arrived; empty if it was closed, None if nothing is there."""
+def read_available(fd: int) -> bytes | None:
+    """What has arrived on a descriptor that does not block; empty if it was closed, None if nothing is there."""
     try:
         return os.read(fd, 1 << 16)
     except BlockingIOError:

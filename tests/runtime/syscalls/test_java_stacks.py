@@ -15,6 +15,7 @@ from crashcheck.analyzer.trace.reader import CallSite, Trace, read
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import Kind
 from support.paths import RUNTIME_PROGRAMS
+from support.script_stacks import frames_of
 
 PROGRAM = RUNTIME_PROGRAMS / "JavaStacks.java"
 JAVA = shutil.which("java") or ""
@@ -31,10 +32,8 @@ def recorded(folder: Path, *words: str, **env: str) -> Recording:
 def writes(trace: Trace) -> Iterator[tuple[str, list[CallSite], bytes]]:
     """Of each write its file, its frames of the program, innermost first, and what was written."""
     for index in np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist():
-        event = trace.events[index]
-        sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-        own = [site for site in sites if site.name and site.module.startswith("/")]
-        yield trace.files[int(event["file"])].path, own, trace.data(index)
+        own = [site for site in frames_of(trace, index) if site.module.startswith("/")]
+        yield trace.files[int(trace.events["file"][index])].path, own, trace.data(index)
 
 
 def test_a_write_has_the_stack_that_the_program_sees_itself_and_it_prints_what_it_prints_without_the_recorder(
@@ -75,9 +74,7 @@ def test_a_class_of_an_archive_is_named_by_its_package_and_one_whose_source_is_f
         work.mkdir()
         trace = read(recorded(work, "/bin/sh", "-c", f"cd {folder} && exec {command}").trace)
         (index,) = np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist()
-        event = trace.events[index]
-        sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-        assert [(site.module, site.name, site.line) for site in sites if site.name][-1] == (module, "Cart.main", 5)
+        assert [(site.module, site.name, site.line) for site in frames_of(trace, index)][-1] == (module, "Cart.main", 5)
 
 
 def test_a_virtual_machine_that_is_executed_with_options_of_its_own_keeps_them(tmp_path: Path) -> None:

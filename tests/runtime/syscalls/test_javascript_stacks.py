@@ -17,6 +17,7 @@ from crashcheck.analyzer.trace.reader import CallSite, Trace, read
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import Kind
 from support.paths import RUNTIME_PROGRAMS
+from support.script_stacks import frames_of
 
 PROGRAM = RUNTIME_PROGRAMS / "javascript_stacks.js"
 NODE = shutil.which("node") or ""
@@ -31,9 +32,7 @@ def recorded(folder: Path, *words: str, **env: str) -> Recording:
 def writes(trace: Trace) -> Iterator[tuple[str, list[CallSite], bytes]]:
     """Of each write its file, its frames of JavaScript, innermost first, and what was written."""
     for index in np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist():
-        event = trace.events[index]
-        sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-        yield trace.files[int(event["file"])].path, [site for site in sites if site.name], trace.data(index)
+        yield trace.files[int(trace.events["file"][index])].path, frames_of(trace, index), trace.data(index)
 
 
 def test_a_write_has_the_stack_that_the_program_sees_itself_also_if_another_thread_makes_it(tmp_path: Path) -> None:

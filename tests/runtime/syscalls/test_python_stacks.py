@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.trace.python_code import PythonCode
-from crashcheck.analyzer.trace.reader import CallSite, Trace, read
-from crashcheck.runtime.record import Workload, record
+from crashcheck.analyzer.trace.reader import CallSite, Trace
 from crashcheck.runtime.trace_format import Kind
 from support.paths import RUNTIME_PROGRAMS
+from support.script_stacks import frames_of, traced
 
 PROGRAM = RUNTIME_PROGRAMS / "python_stacks.py"
 DEBIANS = "/usr/bin/python3"
@@ -41,17 +41,10 @@ def interpreters() -> dict[str, str]:
     return out
 
 
-def traced(folder: Path, *words: str) -> Trace:
-    workload = Workload([*words], ["*"], timeout_s=60.0, recorder="syscalls")
-    return read(record(workload, folder / "run").trace)
-
-
 def stacks(trace: Trace) -> Iterator[tuple[list[CallSite], bytes]]:
     """Of each write its frames of Python, innermost first, and what was written."""
     for index in np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist():
-        event = trace.events[index]
-        sites = [trace.call_sites[site] for site in (int(event["site"]), *trace.stack(int(event["stack"])))]
-        yield [site for site in sites if site.name], trace.data(index)
+        yield frames_of(trace, index), trace.data(index)
 
 
 @pytest.mark.parametrize("minor", MINORS)
