@@ -60,7 +60,7 @@ def record_in_place(command: InPlaceCommand, work: Path) -> Recording:
             (work / name).touch()
         options = recorder_options(library, command.faults, io_uring=command.io_uring)
         words = [*options, str(trace), f"/proc/{os.getpid()}/fd/{folder}", *command.words]
-        end = _run(library.syscalls, words, command.folder)
+        end = _run(library.syscalls, work / "stdout", words, command.folder)
         left_out |= copy_tree(seen, work / "pool", lenient=True)
         with open(f"{trace}.notes", "a", encoding="utf-8", errors="surrogateescape") as notes:
             notes.writelines(f"uncopied\t{path}\n" for path in sorted(left_out))
@@ -80,15 +80,15 @@ def record_in_place(command: InPlaceCommand, work: Path) -> Recording:
     return recording
 
 
-def _run(recorder: Path, words: Sequence[str], folder: Path | None) -> ProcessEnd:
-    """The command under the recorder, until the command ends."""
+def _run(recorder: Path, copy: Path, words: Sequence[str], folder: Path | None) -> ProcessEnd:
+    """The command under the recorder, until the command ends. `copy`: gets what it prints, as the terminal does."""
     answer, report = os.pipe()
     os.set_inheritable(report, True)
     began = time.monotonic()
     with open(answer, "rb", buffering=0) as pipe:
         try:
             process = subprocess.Popen(
-                [str(recorder), "--in-place", str(report), *words],
+                [str(recorder), "--in-place", str(report), str(copy), *words],
                 cwd=folder,
                 env=_environment(folder),
                 close_fds=False,  # what the user's shell has opened for the command

@@ -21,6 +21,8 @@ _LARGEST = 256 << 20  # bytes of .debug_info, uncompressed: reading the heads of
 # Units beyond the first have lines without functions, those beyond the second nothing.
 _MOST_FUNCTIONS = 1 << 20
 _MOST_LINES = 1 << 19
+_ADDRESSES = 1 << 64
+_HIGHEST = 1 << 63  # of user space on any machine; those above are of damaged files
 
 
 class NativePlace(NamedTuple):
@@ -169,12 +171,12 @@ class _DebugFile:
                 yield from self._functions(child, files)
 
     def _ranges(self, die: Any) -> list[tuple[int, int]]:
-        low, high, several = (die.attributes.get(f"DW_AT_{what}") for what in ("low_pc", "high_pc", "ranges"))
+        first, last, several = (die.attributes.get(f"DW_AT_{what}") for what in ("low_pc", "high_pc", "ranges"))
         if several is None or self._lists is None:
-            if low is None or high is None:
+            if first is None or last is None:
                 return []
-            end = high.value if high.form == "DW_FORM_addr" else low.value + high.value
-            return [(low.value, end)] if end > low.value else []
+            end = last.value if last.form == "DW_FORM_addr" else first.value + last.value
+            return [(first.value, end)] if first.value < end < _HIGHEST else []
         top = die.cu.get_top_DIE().attributes.get("DW_AT_low_pc")
         base, out = top.value if top is not None else 0, []
         for entry in self._lists.get_range_list_at_offset(several.value, cu=die.cu):
@@ -182,8 +184,10 @@ class _DebugFile:
                 base = entry.base_address
                 continue
             start = 0 if getattr(entry, "is_absolute", False) else base
-            if entry.end_offset > entry.begin_offset:
-                out.append((start + entry.begin_offset, start + entry.end_offset))
+            # Go's linker writes what lies below the base as an offset that wraps around.
+            low, high = ((start + offset) % _ADDRESSES for offset in (entry.begin_offset, entry.end_offset))
+            if low < high < _HIGHEST:
+                out.append((low, high))
         return out
 
 

@@ -13,9 +13,9 @@ from crashcheck.runtime.trace_format import Kind
 
 
 def never_acknowledged(check: Command, trace: Trace, stdout: Path | None) -> tuple[str, ...]:
-    """A remark for {acked} without marks, and one for {stdout} that is written only at the end.
+    """A remark for {acked} without marks, and one for {stdout} that is empty, or written only at the end.
 
-    In both cases a check that is otherwise right accepts states in which finished operations are lost. `stdout`: all
+    In these cases a check that is otherwise right accepts states in which finished operations are lost. `stdout`: all
     that the workload printed.
     """
     asked = () if check.folders_at else check.placeholders()  # it is given both, whether it reads them or not
@@ -26,7 +26,13 @@ def never_acknowledged(check: Command, trace: Trace, stdout: Path | None) -> tup
             "state, and a state that lost finished operations passes. Mark operations (crashcheck.h, [workload] "
             "operations), or let the workload print each one that is done, and the check read {stdout}"
         )
-    lines = stdout.read_bytes().count(b"\n") if "stdout" in asked and stdout is not None else 0
+    printed = stdout.read_bytes() if "stdout" in asked and stdout is not None else None
+    if printed == b"":
+        remarks.append(
+            "the check reads {stdout}, which is empty in every crash state: the workload printed nothing. What goes to "
+            "/dev/null or to a file in the watched folder does not count as printed"
+        )
+    lines = printed.count(b"\n") if printed else 0
     if lines > 1 and not _printed_early(trace):
         remarks.append(
             f"the check reads {{stdout}}, but the workload wrote its {lines} lines after its last update: they are in "

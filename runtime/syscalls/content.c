@@ -125,9 +125,9 @@ static void write_leave(struct tracee *thread)
     size_t size = (size_t)call->result;
     stack_locate(thread);
     if (!call->inode) {
-        char shown[CC_OUTPUT_BYTES];
-        size_t got = gather(thread, shown, size < sizeof shown ? size : sizeof shown);
-        output_record(thread, (int)call->offset, size, shown, got);
+        size_t wanted = size;
+        void *bytes = output_room((int)call->offset, &wanted);
+        output_record(thread, (int)call->offset, size, bytes, gather(thread, bytes, wanted));
         return;
     }
     uint64_t rwf = call->number == SYS_pwritev2 ? call->argument[5] : 0;

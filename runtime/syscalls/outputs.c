@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/socket.h>
@@ -21,6 +22,7 @@ static dev_t pipes;               /* the device of pipes without a name */
 static ino_t pairs[PAIRS];        /* sockets of the latest socketpair calls: they lead from the program to itself */
 static uint32_t pair_count;
 static uint64_t stdout_bytes;
+static int copy = -1;             /* a file that gets a copy of standard output, or -1 */
 static struct timespec started;
 
 void outputs_start(void)
@@ -37,6 +39,13 @@ void outputs_start(void)
         close(ends[0]);
         close(ends[1]);
     }
+}
+
+void outputs_copy(const char *path)
+{
+    copy = open(path, O_WRONLY | O_CLOEXEC);
+    if (copy < 0)
+        die(path);
 }
 
 static bool same(const struct stat *left, const struct stat *right)
@@ -86,13 +95,41 @@ int output_kind(int fd, int number, const struct stat *state)
     return -1;
 }
 
-void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown)
+/* What is not known of it is zeros, so that what follows is where it was. */
+static void copy_out(uint64_t at, uint64_t size, const void *bytes, size_t known)
+{
+    if (known < size)
+        trace_note("stdout", "bytes unknown");
+    if ((known && pwrite(copy, bytes, known, (off_t)at) != (ssize_t)known) || ftruncate(copy, (off_t)(at + size)) != 0)
+        trace_status(CC_STATUS_DISK_FULL);
+}
+
+void *output_room(int kind, size_t *size)
+{
+    static char *room;
+    static size_t capacity;
+    if (*size > CC_OUTPUT_BYTES && (kind != CC_OUTPUT_STDOUT || copy < 0))
+        *size = CC_OUTPUT_BYTES;
+    if (*size > capacity) {
+        free(room);
+        room = malloc(*size);
+        capacity = room ? *size : 0;
+    }
+    if (!room)
+        *size = 0;
+    return room;
+}
+
+void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t known)
 {
     shadows_compare_all(thread);
-    if (kind == CC_OUTPUT_STDOUT)
+    if (kind == CC_OUTPUT_STDOUT) {
+        if (copy >= 0)
+            copy_out(stdout_bytes, size, bytes, known < size ? known : size);
         stdout_bytes += size;
+    }
     struct cc_event event = {.kind = CC_OUTPUT, .aux = (uint32_t)kind, .offset = stdout_bytes};
-    trace_bytes(thread, event, NULL, 0, bytes, shown < CC_OUTPUT_BYTES ? shown : CC_OUTPUT_BYTES);
+    trace_bytes(thread, event, NULL, 0, bytes, known < CC_OUTPUT_BYTES ? known : CC_OUTPUT_BYTES);
 }
 
 /* Whether the other end of a socket is none of the recorded processes. */
@@ -150,7 +187,6 @@ static void send_leave(struct tracee *thread)
     struct call *call = &thread->call;
     struct msghdr message;
     struct iovec part;
-    char shown[CC_OUTPUT_BYTES];
     uint64_t address = call->argument[1], size = call->argument[2];
     if (call->result <= 0)
         return;
@@ -164,8 +200,9 @@ static void send_leave(struct tracee *thread)
         size = part.iov_len;
     }
     stack_locate(thread);
-    size_t got = memory_read(thread, address, shown, size < sizeof shown ? size : sizeof shown);
-    output_record(thread, (int)call->offset, (uint64_t)call->result, shown, got);
+    size_t wanted = size < (uint64_t)call->result ? size : (size_t)call->result;
+    void *bytes = output_room((int)call->offset, &wanted);
+    output_record(thread, (int)call->offset, (uint64_t)call->result, bytes, memory_read(thread, address, bytes, wanted));
 }
 
 static enum then pair_enter(struct tracee *thread)

@@ -1,13 +1,14 @@
 /* Runs a command and records what its system calls do to the files of a folder:
  *
- *   record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] TRACE FOLDER COMMAND [ARGUMENT...]
+ *   record [--in-place FD STDOUT] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] TRACE FOLDER COMMAND [ARGUMENT...]
  *   record --attach FD PID TRACE FOLDER
  *
  * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes.
  *
  * With --javascript Node loads a module of ours, which shows who makes calls (javascript.c); with --java Java an agent (java.c).
  * With --in-place the command is as it would be without us: it stays in our process group and has the terminal, and
- * what it leaves running continues. FD gets the command's process number and, when the trace is complete, its status.
+ * what it leaves running continues. FD gets the command's process number and, when the trace is complete, its status,
+ * and the file STDOUT a copy of what it prints.
  *
  * With --attach a process records what it does itself from now on. It waits at the other end of the socket FD: it sends
  * a byte, gets the seccomp filter and installs it. Then it closes its end, or, where no filter is permitted, sends the
@@ -131,11 +132,12 @@ int main(int count, char **words)
         command = (pid_t)atoi(words[3]);
         count -= 3, words += 3;
     }
-    if (count > 2 && strcmp(words[1], "--in-place") == 0) {
+    if (count > 3 && strcmp(words[1], "--in-place") == 0) {
         in_place = atoi(words[2]);
         if (fcntl(in_place, F_SETFD, FD_CLOEXEC) != 0)
             die("--in-place");
-        count -= 2, words += 2;
+        outputs_copy(words[3]);
+        count -= 3, words += 3;
     }
     for (; count > FAULT_WORDS + 1 && strcmp(words[1], "--fault") == 0; count -= FAULT_WORDS + 1, words += FAULT_WORDS + 1)
         usable = usable && fault_add(words + 2);
@@ -153,7 +155,7 @@ int main(int count, char **words)
         count -= 2, words += 2;
     }
     if (!usable || (socket < 0 ? count < 4 : count != 3)) {
-        fprintf(stderr, "usage: record [--in-place FD] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] TRACE FOLDER COMMAND [ARGUMENT...]\n"
+        fprintf(stderr, "usage: record [--in-place FD STDOUT] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] TRACE FOLDER COMMAND [ARGUMENT...]\n"
                         "       record --attach FD PID TRACE FOLDER\n");
         return 125;
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from crashcheck.cli import main
 from crashcheck.cli.try_command import MOST_FILES
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
 from crashcheck.stages.recording import read_workload as read
+from support.tried_commands import CRASHCHECK
 
 
 def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_it(
@@ -61,6 +64,47 @@ def test_a_check_of_the_users_decides_from_the_working_folder(
     printed = capfd.readouterr().err
     assert ("`f` can hold nothing but zeros" in printed) == ("f is damaged" in printed) == (verdict == EXIT_FINDINGS)
     assert "lost in a crash although" not in printed  # which the check does not ask for
+
+
+PRINTS = {
+    "write": "os.write(1, b'done ' * 2000)",  # more than the trace keeps of an output
+    "writev": "os.writev(1, [b'done ' * 19, b'', b'do', b'ne '] * 100)",
+    "a socket": "socket.socket(fileno=1).sendall(b'done ' * 2000)",
+}
+EXACT = """
+import sys
+state, printed = open(sys.argv[1]).read(), open(sys.argv[2]).read()
+assert printed in ("", "done " * 2000), printed[:20]
+assert state == "new" or state == "old" and not printed, f"printed {len(printed)} bytes, and has {state}"
+"""
+SAVES = """
+import os, socket
+f = os.open("new", os.O_WRONLY | os.O_CREAT)
+os.write(f, b"new")
+os.fsync(f)
+os.rename("new", "state")
+"""
+
+
+@pytest.mark.parametrize("prints", PRINTS)
+@pytest.mark.parametrize(("synced", "verdict"), [(True, EXIT_CLEAN), (False, EXIT_FINDINGS)])
+def test_a_check_reads_what_the_command_had_printed(
+    tmp_path: Path, environment: dict[str, str], prints: str, synced: bool, verdict: int
+) -> None:
+    (tmp_path / "check.py").write_text(EXACT)
+    syncs = "os.fsync(os.open('.', os.O_RDONLY))\n" * synced
+    (tmp_path / "save.py").write_text(f"{SAVES}{syncs}{PRINTS[prints]}\nopen('last', 'w')\n")
+    (tmp_path / "state").write_text("old")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        out = theirs if prints == "a socket" else subprocess.PIPE
+        check = f"{sys.executable} check.py {{pool}}/state {{stdout}}"
+        done = subprocess.run(
+            [*CRASHCHECK, "try", "--check", check, "--", sys.executable, "save.py"],
+            cwd=tmp_path, env=environment, stdout=out, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == verdict, done.stderr
+    assert verdict == EXIT_CLEAN or "printed 10000 bytes, and has old" in done.stderr
 
 
 @pytest.mark.parametrize(

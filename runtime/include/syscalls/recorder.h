@@ -297,9 +297,11 @@ void shadow_refresh(struct inode *inode, uint64_t offset, uint64_t size); /* a c
 
 /* outputs.c */
 void outputs_start(void);
+void outputs_copy(const char *path); /* a file that gets what is written to standard output from now on */
 int output_kind(int fd, int number, const struct stat *state); /* fd is ours, number the program's; enum cc_output_kind, or -1 */
 bool output_own(const struct place *place); /* something outside of the folder that was made while recording */
-void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t shown);
+void *output_room(int kind, size_t *size); /* for the bytes of an output; as many as are used of them */
+void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t known);
 
 /* A call stops the program before it and, if that function asks for it, after it. */
 enum then {

@@ -63,6 +63,7 @@ _REMARKS = {
     "io_uring": "io_uring was {} (ENOSYS), as by an older kernel: programs then use calls that are recorded",
     "uncopied": "{}: it could not be read, or is another file system; in crash images it has no content",
     "unwatched": "{}: it could not be read, or is another file system; what changed in it is not recorded",
+    "stdout": "some of what was printed is zeros in {{stdout}}: the program did not write it from its memory",
     "left": "{} was still running when the command ended; what it wrote from then on is not recorded",
     "private": "{}: mapped with MAP_PRIVATE; stores to that mapping never reach the file",
 }

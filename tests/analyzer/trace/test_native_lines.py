@@ -39,6 +39,57 @@ static inline __attribute__((always_inline)) void store(int value)
 }
 """
 
+# A unit whose base is `main`; `early` lies below it, at an offset that wraps around, as Go's linker writes it.
+WRAPPING = """\
+    .file 0 "{folder}" "save.c"
+    .text
+    .p2align 4
+early:
+    .loc 0 5 1
+    nop
+    .p2align 4
+    .size early, . - early
+    .globl main
+main:
+    .loc 0 9 1
+    xorl %eax, %eax
+    ret
+    .size main, . - main
+after:
+    .section .debug_abbrev, "", @progbits
+    .uleb128 1, 0x11                        # a unit without children
+    .byte 0
+    .uleb128 0x03, 0x08, 0x1b, 0x08         # name, folder: strings
+    .uleb128 0x11, 0x01, 0x55, 0x17         # low_pc: an address; ranges: an offset
+    .uleb128 0x10, 0x17, 0, 0, 0            # lines: an offset
+    .section .debug_info, "", @progbits
+    .long 2f - 1f
+1:  .short 5
+    .byte 1, 8
+    .long .debug_abbrev
+    .uleb128 1
+    .asciz "save.c"
+    .asciz "{folder}"
+    .quad main
+    .long ranges, lines
+2:  .section .debug_line, "", @progbits
+lines:
+    .section .debug_rnglists, "", @progbits
+    .long 4f - 3f
+3:  .short 5
+    .byte 8, 0
+    .long 0
+ranges:
+    .byte 5                                 # the base
+    .quad main
+    .byte 4                                 # offsets: from -16 to 0
+    .byte 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0
+    .byte 4
+    .uleb128 0, after - main
+    .byte 0
+4:  .section .note.GNU-stack, "", @progbits
+"""
+
 
 def is_own(path: str) -> bool:
     return not path.startswith("/usr/")
@@ -84,6 +135,16 @@ def test_a_place_is_the_chain_of_its_line_and_the_calls_that_were_inlined(
     assert (("store", inner, 4), ("save", outer, 7)) in shown
     assert (("save", outer, 8),) in shown
     assert {chain[-1][:2] for chain in shown} == {("save", outer)}
+
+
+def test_code_below_the_base_of_its_unit_has_lines(source: Path) -> None:
+    assembly = source.with_suffix(".s")
+    assembly.write_text(WRAPPING.format(folder=source.parent))
+    program = built(assembly)
+    lines = NativeLines(is_own)
+    for name, line in (("early", 5), ("main", 9)):
+        (place,) = lines.chain(str(program), code_of(program, name)[0])
+        assert (place.file, place.line) == (str(source), line)
 
 
 def test_a_program_without_debug_information_and_one_of_libraries_alone_have_no_places(source: Path) -> None:

@@ -42,6 +42,15 @@ def test_output_that_comes_after_the_last_update_is_noticed(tmp_path: Path, earl
     ] * noticed
 
 
+def test_a_check_that_reads_output_of_a_workload_without_any_is_noticed(tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "trace.cct")
+    t.file("p")
+    t.store("p", 0, 8, 1)
+    (tmp_path / "stdout").touch()
+    (remark,) = never_acknowledged(Command.of_text("check {stdout}"), t.trace(), tmp_path / "stdout")
+    assert remark.startswith("the check reads {stdout}, which is empty in every crash state")
+
+
 def test_the_remark_is_printed_before_the_search_and_is_in_the_report(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
