@@ -7,6 +7,7 @@ not describe, or what is damaged, has an empty chain. See DWARF 5, sections 3.3.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ _MOST_FUNCTIONS = 1 << 20
 _MOST_LINES = 1 << 19
 _ADDRESSES = 1 << 64
 _HIGHEST = 1 << 63  # of user space on any machine; those above are of damaged files
+_GO = 0x16  # DW_LANG_Go
 
 
 class NativePlace(NamedTuple):
@@ -132,7 +134,7 @@ class _DebugFile:
         program = self._dwarf.line_program_for_CU(described)
         top = described.get_top_DIE()
         folder = _text(top, "DW_AT_comp_dir")
-        files = _Files(program, folder)
+        files = _Files(program, folder, _number(top, "DW_AT_language") == _GO)
         if program is None or not any(map(self._is_own, files.paths)):
             return _Unit(np.zeros(0, dtype=np.int64), [], [])
         self._lines_left -= program.program_end_offset - program.program_start_offset
@@ -161,7 +163,8 @@ class _DebugFile:
                 if ranges:
                     call = tuple(_number(child, f"DW_AT_call_{what}") for what in ("file", "line", "column"))
                     where = (files.path(call[0]), call[1], call[2])
-                    yield _Function(ranges, _name(child), where, list(self._functions(child, files)))
+                    name = _without_path(_name(child)) if files.of_go else _name(child)
+                    yield _Function(ranges, name, where, list(self._functions(child, files)))
             elif child.has_children and child.tag in (
                 "DW_TAG_lexical_block",
                 "DW_TAG_namespace",
@@ -194,7 +197,8 @@ class _DebugFile:
 class _Files:
     """Files of a unit by their numbers in its line program."""
 
-    def __init__(self, program: Any, folder: str) -> None:
+    def __init__(self, program: Any, folder: str, of_go: bool) -> None:
+        self.of_go = of_go
         self.paths: list[str] = []
         self._first = 0
         if program is None:
@@ -240,3 +244,8 @@ def _name(die: Any) -> str:
             return ""
         die = die.get_DIE_from_attribute(link[0])
     return ""
+
+
+def _without_path(name: str) -> str:
+    """Of a function in Go, without where its package is imported from: its file's path has that, too."""
+    return name[re.split(r"[(\[]", name, maxsplit=1)[0].rfind("/") + 1 :]

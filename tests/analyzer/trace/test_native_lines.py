@@ -188,19 +188,30 @@ def test_a_damaged_file_has_other_places_or_none_but_no_error(source: Path) -> N
             lines.chain(str(path), offset)
 
 
-GO = """\
+GO_MAIN = """\
 package main
+
+import (
+	"os"
+
+	"example.org/deep/store"
+)
+
+func main() {
+	if (&store.Writer{}).Save(os.Args[1]) != nil {
+		os.Exit(1)
+	}
+}
+"""
+GO_STORE = """\
+package store
 
 import "os"
 
-func save(path string) error {
-	return os.WriteFile(path, []byte("x"), 0o644)
-}
+type Writer struct{ last int }
 
-func main() {
-	if save(os.Args[1]) != nil {
-		os.Exit(1)
-	}
+func (w *Writer) Save(path string) error {
+	return os.WriteFile(path, []byte("x"), 0o644)
 }
 """
 
@@ -208,9 +219,13 @@ func main() {
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("go"), reason="there is no Go here")
 def test_a_finding_in_go_names_the_function_and_line(tmp_path: Path) -> None:
-    (tmp_path / "save.go").write_text(GO)
-    subprocess.run(["go", "build", "-o", "save", "save.go"], cwd=tmp_path, check=True)
+    (tmp_path / "go.mod").write_text("module example.org/deep\n\ngo 1.18\n")
+    (tmp_path / "main.go").write_text(GO_MAIN)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/store.go").write_text(GO_STORE)
+    subprocess.run(["go", "build", "-o", "save"], cwd=tmp_path, check=True)
     lines = NativeLines(lambda path: path.startswith(str(tmp_path)))
     program = tmp_path / "save"
     chains = {lines.chain(str(program), offset) for offset in code_of(program, "main.main")}
-    assert any(("main.save", str(tmp_path / "save.go"), 6) in {place[:3] for place in chain} for chain in chains)
+    saves = {place[1:3] for chain in chains for place in chain if place[0] == "store.(*Writer).Save"}
+    assert (str(tmp_path / "store/store.go"), 8) in saves
