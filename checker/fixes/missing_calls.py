@@ -71,6 +71,11 @@ def _instead(subject: Subject, cause: Cause) -> str:
             continue
         if later not in ("", now):
             return f"{now} is renamed to {later} only when it is complete; recovery must not rely on it before that"
+        if _in_use(subject, row):
+            return (
+                f"let recovery of {now} end at a record that is not complete, as its checksum shows; or give {now} its "
+                "name only when it is complete and synced"
+            )
         return f"write {now} under another name, sync it, and rename it; or let recovery accept it unfinished"
     if cause.torn and any(graph.kind[row] == SIZE for row in content):
         path = subject.path_of(pieces[0])
@@ -80,6 +85,13 @@ def _instead(subject: Subject, cause: Cause) -> str:
         )
     changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
     return f"{changes}write a new file, sync it, and rename it over the old one"
+
+
+def _in_use(subject: Subject, row: int) -> bool:
+    """Whether something was acknowledged between the first update of a file's content and this one, as of a log."""
+    graph, event = subject.graph, int(subject.graph.event[row])
+    content = graph.event[(graph.file == graph.file[row]) & (graph.kind != NAME)]
+    return subject.acknowledged_between(int(content.min()), subject.point_at(event))
 
 
 def _dropped(subject: Subject, lost: int) -> bool:

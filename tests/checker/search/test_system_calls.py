@@ -201,6 +201,20 @@ def test_what_to_do_about_a_file_that_is_written_in_parts(
     assert advice in advised(tmp_path, program, DATA)
 
 
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_new_file_of_which_a_part_was_acknowledged_is_a_log(acknowledged: bool, tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("new")
+        t.append("new", 0, NEW)
+        if acknowledged:
+            t.acknowledge(OutputKind.PIPE, b"saved")
+        t.append("new", len(NEW), NEW)
+
+    log = "let recovery of new end at a record that is not complete"
+    whole = "write new under another name, sync it, and rename it"
+    assert (log if acknowledged else whole) in advised(tmp_path, program, DATA)
+
+
 def to_be_packed(t: CallsBuilder) -> None:
     t.append("f", len(OLD), NEW)
     t.fsync("f")
