@@ -117,6 +117,10 @@ class Frame:
     file: str
     line: Line
 
+    @property
+    def location(self) -> Location:
+        return Location(self.file, self.line, 0, self.function, "", ())
+
 
 class SourcePoint(NamedTuple):
     """Where in the source, and nothing else: what two `Location`s of one statement share."""

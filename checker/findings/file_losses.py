@@ -6,7 +6,7 @@ changes of a cause do not show the harm, it names them, and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +48,7 @@ class FileChange:
 
     subject: Subject
     piece: int
+    depth: int = 0  # which caller is named instead of the place of the call itself
 
     @cached_property
     def row(self) -> int:
@@ -94,15 +95,20 @@ class FileChange:
         return here if here is not None and here.line else None
 
     @property
+    def named_place(self) -> Location | None:
+        here = self.location
+        return here.stack[self.depth - 1].location if here is not None and self.depth else here
+
+    @property
     def line(self) -> str:
         """ "save.c:2"; "" where it is not known."""
-        here = self.location
+        here = self.named_place
         return f"{spoken(here.file)}:{here.line}" if here is not None else ""
 
     @property
     def who(self) -> str:
         """ "`save` (save.c:2)"; "" where no line is known."""
-        here, line = self.location, self.line
+        here, line = self.named_place, self.line
         if here is None:
             return ""
         if here.called_from is not None:
@@ -224,12 +230,23 @@ def harm(subject: Subject, cause: Cause) -> str:
         return _after_output(subject, cause, lost)
     state = _State(subject, cause)
     if kept is not None and lost is not None:
+        kept, lost = _told_apart(kept, lost)
         shape = _torn if cause.torn else _between if cause.prefix else _out_of_order
         text = shape(cause, state, kept, lost)
         return text if text.endswith(_fails(cause)) else text + _death(cause)
     if kept is not None:
         return f"a crash after {kept.what}{kept.at} {_fails(cause)}"
     return f"a crash before {lost.what}{lost.at} {_fails(cause)}" if lost is not None else f"a crash {_fails(cause)}"
+
+
+def _told_apart(kept: FileChange, lost: FileChange) -> tuple[FileChange, FileChange]:
+    """Two changes at one line, as of a function that makes all calls: named by the first callers that differ."""
+    here, there = kept.location, lost.location
+    if here is None or there is None or here.point != there.point:
+        return kept, lost
+    frames = enumerate(zip(here.stack, there.stack, strict=False), 1)
+    depth = next((at for at, (mine, its) in frames if mine != its and mine.line and its.line), 0)
+    return replace(kept, depth=depth), replace(lost, depth=depth)
 
 
 def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:

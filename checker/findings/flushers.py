@@ -86,5 +86,4 @@ class UsualFlushes:
         here = self._subject.provenance.of(row)
         if here is None:
             return ()
-        above = (Location(frame.file, frame.line, 0, frame.function, "", ()) for frame in here.stack)
-        return (here, *above)
+        return (here, *(frame.location for frame in here.stack))

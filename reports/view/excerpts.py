@@ -84,7 +84,7 @@ def _from(file: str, place: Location) -> Location | None:
     if place.file == file:
         return None
     frame = next((frame for frame in place.stack if frame.file == file), None)
-    return Location(frame.file, frame.line, 0, frame.function, "", ()) if frame is not None else None
+    return frame.location if frame is not None else None
 
 
 def _lines(

@@ -28,10 +28,10 @@ from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.sentence import message
 from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.results import FindingKind, Location, Outcome, Verdict
+from crashcheck.checker.results import FindingKind, Frame, Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.strategies import strategy
-from crashcheck.checker.subject import Subject
+from crashcheck.checker.subject import NoProvenance, Provenance, Subject
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import OutputKind
 from support.examples_tried import examples
@@ -67,11 +67,19 @@ class Lines:
         return 0
 
 
-def causes(tmp: Path, program: Program, first: Folder, model: str, lines: bool = False) -> Iterator[tuple[Cause, str]]:
+class Wrapped(Lines):
+    """One function of the program makes all its calls; `save`, at the line with the event's number, calls it."""
+
+    def of(self, event: int) -> Location | None:
+        return Location("io.py", 3, 0, "put", "", (Frame("retry", "io.py", 9), Frame("save", "save.py", event)))
+
+
+def causes(
+    tmp: Path, program: Program, first: Folder, model: str, lines: Provenance | None = None
+) -> Iterator[tuple[Cause, str]]:
     """Each cause with its sentence, once some hundred states were checked."""
     run = Recorded(tmp, program, first, model, most=0)
-    known = {"provenance": Lines()} if lines else {}
-    subject = Subject(run.trace, run.graph, run.space, run.content, **known)  # type: ignore[arg-type]
+    subject = Subject(run.trace, run.graph, run.space, run.content, lines or NoProvenance())
     command = CheckCommand.find(Command.of_text("true"), tmp)
     setup = CheckSetup(command=command, folder=tmp, first=tmp / "first", work=tmp)
     with ImageJudge(WorkerPool(run.content, run.space.points, setup), SnapshotOracle(subject)) as executor:
@@ -214,8 +222,20 @@ def test_the_sentence_names_the_harm_and_what_was_done_too_early(
 
 @pytest.mark.parametrize("program", [shape[0] for shape in SHAPES[:4]], ids=lambda value: value.__name__)
 def test_a_known_line_makes_the_function_the_subject(program: Program, tmp_path: Path) -> None:
-    (text, *_) = [text for _, text in causes(tmp_path, program, {"f": OLD, "log": b""}, "ext4", lines=True)]
+    (text, *_) = [text for _, text in causes(tmp_path, program, {"f": OLD, "log": b""}, "ext4", Lines())]
     assert re.search(r"after a crash.*: `save` \(save\.py:\d+\) (empties|removes|renames) ", text)
+
+
+def test_two_calls_by_one_line_are_told_apart_by_their_callers(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, rewritten, {"f": OLD}, "ext4", most=0)
+    subject = Subject(run.trace, run.graph, run.space, run.content, Wrapped())
+    earlier, later = np.flatnonzero(run.graph.kind == DATA).tolist()
+    lines = [f"`save`, save.py:{subject.event_of(piece)}" for piece in (later, earlier)]
+    state = subject.prefix(subject.event_of(later))
+    cause = Cause(FindingKind.ORDERING, state, Verdict(Outcome.FAIL, 1, None, "", False, 0.0), earlier, later)
+    assert message(subject, cause) == (
+        f"`f` can have what was written later ({lines[0]}) after a crash without what was written earlier ({lines[1]})"
+    )
 
 
 @pytest.mark.hypothesis  # ten times as many in `make test-slow`
@@ -231,7 +251,7 @@ def test_no_sentence_uses_words_of_the_glossary_or_claims_what_the_failing_state
     for seed in range(examples(24)):
         model = ("ext4", "posix", "ext4-strict")[seed % 3]
         sequence = Reporting(random.Random(seed))
-        for _, text in causes(tmp_path / str(seed), sequence, FIRST, model, lines=bool(seed % 2)):
+        for _, text in causes(tmp_path / str(seed), sequence, FIRST, model, Lines() if seed % 2 else None):
             assert not jargon.search(re.sub(r"`[^`]*`", "", text)), text
             seen.add(re.sub(r"`[^`]*`|\(.*?\)|\d+", "", text))
     assert len(seen) > 12
