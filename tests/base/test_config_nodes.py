@@ -29,6 +29,15 @@ def test_the_least_file_has_one_node_without_failures() -> None:
     assert parse(LEAST).model.name == "none"
 
 
+def test_commands_of_nodes_and_of_their_checks_may_hold_all_their_placeholders() -> None:
+    command = "./s {folder} {index} {address} {peers} {project}"
+    nodes = parse(f'[[node]]\ncommand = "{command}"\n[check]\nafter = "./c {{state}} {{project}}"').nodes
+    assert nodes is not None
+    assert nodes.nodes[0].command.placeholders() == ["folder", "index", "address", "peers", "project"]
+    assert nodes.check.after is not None
+    assert nodes.check.after.placeholders() == ["state", "project"]
+
+
 def test_a_model_of_a_file_system_is_what_crashes_of_machines_leave() -> None:
     assert parse(LEAST + '[model]\nname = "none"').model.name == "none"
     config = parse(LEAST + '[model]\nname = "ext4"\ntear = 512\n[bounds]\ndisk = 3')
@@ -104,6 +113,8 @@ def test_an_error_of_clocks_is_a_duration_or_free(written: str, read: int | None
         (LEAST + "count = 65", "config-value", "[[node]] count is 65; the most is 64.", ""),
         (LEAST + 'name = "a"\n' + LEAST + 'name = "a"', "config-value", "two nodes are named 'a'.", "Change one"),
         (LEAST.replace("{peers}", "{pool}"), "config-placeholder", "{pool} can be used only in", ""),
+        (LEAST.replace("{peers}", "{peer}"), "config-placeholder", "{peer} is not a placeholder", "{peers}"),
+        (LEAST + '[check]\nend = "./c {stat}"', "config-placeholder", "{stat} is not a placeholder", "{state}"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_way_out(text: str, slug: str, message: str, hint: str) -> None:

@@ -32,6 +32,8 @@ _UNUSED = {
 
 _CHOSEN = {True: "a [[faults]] has no nth", False: "no [[faults]] is without nth"}
 _EXAMPLE = "./server {index} {peers}"
+_OF_NODES = ("folder", "index", "address", "peers", "project")  # placeholders
+_OF_CHECKS = ("state", "project")
 
 Crash = Literal["process", "machine"]
 
@@ -164,10 +166,10 @@ def read_nodes(
     strategy = section("strategy", NodeStrategyConfig)
     error = time.read().clock_error
     found = NodesConfig(
-        tuple(each.read(command=each.required_command("command", (), _EXAMPLE)) for each in nodes),
+        tuple(each.read(command=each.required_command("command", _OF_NODES, _EXAMPLE)) for each in nodes),
         bounds.read(),
         None if error == "free" else 0 if _NO_TIME.fullmatch(error) else round(duration(error) * 10**9),
-        check.read(**{name: check.command(name, ()) for name in ("after", "end", "progress")}),
+        check.read(**{name: check.command(name, _OF_CHECKS) for name in ("after", "end", "progress")}),
         strategy.read(),
         tuple(each.read() for each in faults),
     )

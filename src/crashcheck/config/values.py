@@ -195,8 +195,10 @@ def _allowed(value: float, meta: Meta) -> str:
 def _check_placeholders(path: Path, label: str, command: Command, allowed: tuple[str, ...]) -> None:
     known = ("pool", "acked", "stdout", "ops", "run", "port", "folders")
     for name in command.placeholders():
+        if name in allowed:
+            continue
         where = f"{path}: {label}"
-        if name in known and name not in allowed:
+        if name in known:
             places = {
                 "ops": "[workload] and [check] command",
                 "port": "[workload] and [check] command",
@@ -204,8 +206,8 @@ def _check_placeholders(path: Path, label: str, command: Command, allowed: tuple
             }.get(name, "[check] command")
             raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} can be used only in {places}.")
         # Other braces are the program's own (awk, jq), unless they look like a misspelt placeholder.
-        close = difflib.get_close_matches(name, known, 1, 0.7)
-        if name not in known and close:
+        close = difflib.get_close_matches(name, sorted({*allowed, *known}), 1, 0.7)
+        if close:
             raise CrashcheckError(
                 "config-placeholder", f"{where}: {{{name}}} is not a placeholder.", f"Did you mean {{{close[0]}}}?"
             )
