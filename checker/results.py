@@ -29,9 +29,9 @@ HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at 
 CRASH_STATE = "crash state"  # what most searches check
 NODE_RUN = "run"  # of several nodes: what a search over orders of actions checks
 BLIND = (  # a warning
-    "the check also passes if, after the whole workload, the watched files are filled with zeros, and if each of their "
-    "bits is inverted. So it may pass whatever a crash leaves. It should open the files in {pool}, and exit with "
-    "another status than 0 if something that the workload finished is not there"
+    "the check also passes if, after the whole workload, the files that it changed are filled with zeros, and if each "
+    "of their bits is inverted. So it may pass whatever a crash leaves. It should open the files in {pool}, and exit "
+    "with another status than 0 if something that the workload finished is not there"
 )
 RESTORE = "restore"  # the kind of a fix that puts back what the change under review deleted
 LEVELS: tuple[Level, ...] = ("note", "warning", "error")  # the most severe last

@@ -22,6 +22,7 @@ _DIFFERENT = re.compile(
     r"GITHUB_(RUN_ID|RUN_NUMBER|RUN_ATTEMPT|SHA|REF\w*|HEAD_REF|BASE_REF|ACTOR\w*|TRIGGERING_ACTOR|EVENT_\w+|JOB|ACTION\w*|"
     r"ENV|PATH|OUTPUT|STATE|STEP_SUMMARY|WORKFLOW_\w+)|RUNNER_(NAME|TRACKING_ID)|INPUT_\w+"
 )
+_MOST_OF_INTERPRETER = 256  # bytes of a script that the kernel reads for it (BINPRM_BUF_SIZE)
 
 
 class Acked(NamedTuple):
@@ -52,6 +53,22 @@ class CheckCommand:
         if found is None:
             raise _not_found(command.words[0], folder)
         return CheckCommand(command, found)
+
+    @property
+    def own_program(self) -> str:
+        """The program of the check itself, which crashcheck's own starts if it is given folders."""
+        return self.command.words[at] if (at := self.command.folders_at) else self.program
+
+    def programs(self, folder: Path, search: str | None) -> list[str]:
+        """All that a run starts as far as the command names it: also what a shell or `env` runs, and interpreters."""
+        found: dict[str, None] = {}
+        named = [self.own_program, *self.command.named()]
+        while named:
+            program = _program(named.pop(0), folder, search)
+            if program and program not in found:
+                found[program] = None
+                named += _interpreter(program)
+        return list(found)
 
     def argv(self, pool: str, acked: int, stdout: str, ops: str | None = None) -> list[str]:
         """The words of one run; `ops`: the file of operations that it is to run, if it is given one."""
@@ -101,6 +118,16 @@ def _program(word: str, folder: Path, search: str | None) -> str | None:
         return shutil.which(word, path=search)
     there = (folder / word).absolute()
     return str(there) if there.is_file() and os.access(there, os.X_OK) else None
+
+
+def _interpreter(program: str) -> list[str]:
+    """The words after `#!` of a script."""
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(_MOST_OF_INTERPRETER)
+    except OSError:  # it can be executed, and not read
+        return []
+    return os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,28 @@ from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.other_files import run_changed
 from crashcheck.checker.results import BLIND
 from crashcheck.checker.subject import Subject
-from crashcheck.runtime.patterns import watched_files
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
 
 
 def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
-    """A warning if the check passes on damaged files that no crash leaves, with all the workload acknowledged."""
+    """A warning if the check passes on damaged files that no crash leaves, with all the workload acknowledged.
+
+    Every file is damaged that the workload has changed, in whichever folder: a crash damages no other.
+    """
     whole = subject.space.full(len(subject.space.points) - 1)
-    patterns = executor.workers.setup.patterns
+    # Without LINKs, which name one of the other files again, and would have it inverted twice.
+    written = sorted({patch.path for patch in subject.content.final() if patch.size > 0})
     damaged: list[str] = []
 
     def passes(damage: Callable[[Path], None]) -> bool:
-        return run_changed(executor, whole, partial(_damage, patterns, damage, damaged), executor.short_s).passed
+        return run_changed(executor, whole, partial(_damage, written, damage, damaged), executor.short_s).passed
 
     return (BLIND,) if passes(_fill_with_zeros) and damaged and passes(_invert) else ()
 
 
-def _damage(patterns: tuple[str, ...], damage: Callable[[Path], None], damaged: list[str], image: Path) -> None:
-    for path in watched_files(image, patterns):
-        if (image / path).stat().st_size:
+def _damage(written: list[str], damage: Callable[[Path], None], damaged: list[str], image: Path) -> None:
+    for path in written:
+        if (image / path).is_file() and (image / path).stat().st_size:
             damaged.append(path)
             damage(image / path)
 

@@ -12,6 +12,7 @@ _SHELL = re.compile(
     r"[|&;<>()$`*?\[\]~#\n]|^\s*[A-Za-z_]\w*=|^\s*(?:cd|exec|export|set|unset|ulimit|umask|if|for|while|!|\.|:)\s"
 )
 _EXEC = re.compile(r"\s*(?P<variables>(?:[A-Za-z_]\w*=[\w./:,+-]*\s+)*)exec\s+(?P<rest>[^-\s].*)", re.DOTALL)
+_BETWEEN_WORDS = re.compile(r"[\s;&|<>()\"'`=]+")  # of a shell command, roughly
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -30,6 +31,10 @@ class Command:
     def holds(self, name: str) -> bool:
         """Whether it contains the placeholder `{name}`."""
         return name in self.placeholders()
+
+    def named(self) -> tuple[str, ...]:
+        """All words that may name a program or a file: its own, and those that a shell finds in its text, roughly."""
+        return (*self.words[self.folders_at :], *_BETWEEN_WORDS.split(self.text))
 
     def argv(self, **values: str) -> list[str]:
         """The argument vector with each `{name}` replaced by `values[name]`.

@@ -105,3 +105,28 @@ def test_after_a_change_of_what_the_check_is_or_sees_all_is_run_again(
     resumed, lines, _ = run(project, again, "--resume", "--states", "10")
     assert f"crashcheck: runs the check on all crash states again: {printed}" in lines
     assert resumed["run"]["states"]["reused"] == 0
+
+
+JUDGE = """#!/bin/sh
+while read -r folder more; do echo "ok $folder"; done
+"""
+
+
+@pytest.mark.parametrize("command", ["./check.sh {folders}", "cat | env judge {folders}"])
+def test_a_change_of_a_program_that_runs_the_check_makes_all_run_again(
+    command: str, project: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    judge = tmp_path / "bin" / "judge"
+    judge.parent.mkdir()
+    judge.write_text(JUDGE)
+    judge.chmod(0o755)
+    (project / "check.sh").write_text("#!/usr/bin/env judge\n")
+    (project / "crashcheck.toml").write_text(CONFIG.replace("./check.sh {pool}", command))
+    env = {**environment, "PATH": f"{judge.parent}:{environment['PATH']}"}
+    run(project, env, "--states", "20")
+    same, _, _ = run(project, env, "--resume", "--states", "10")
+    assert same["run"]["states"]["reused"] > 0
+    judge.write_text(f"{judge.read_text()}# changed\n")
+    resumed, lines, _ = run(project, env, "--resume", "--states", "10")
+    assert f"crashcheck: runs the check on all crash states again: the program {judge} changed since" in lines
+    assert resumed["run"]["states"]["reused"] == 0

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,6 @@ from crashcheck.stages.executor_setup import check_setup_of
 from crashcheck.wording import remark
 
 RUNS = "runs.crashcheck"  # in a run's folder
-_WORDS = re.compile(r"[\s;&|<>()\"'`=]+")  # of a shell command, roughly
 
 
 def moment(seconds: int) -> str:
@@ -122,14 +120,13 @@ def _decides(config: Config, change: Diff | None) -> tuple[bytes, bytes]:
     """What decides how a run of the check ends, and which states are searched."""
     command = config.check.command
     own = command.words[command.folders_at :]  # not where crashcheck is installed, which is another place elsewhere
-    words = (*own, *_WORDS.split(command.text))
-    named = sorted(filter(Path.is_file, (config.folder / word for word in words)))
+    named = sorted(filter(Path.is_file, (config.folder / word for word in command.named())))
     check = replace(config.check, command=Command(command.text, own))
     checked = (
         *(
             sources(),
             repr((check, config.pool)),
-            content_of_file(Path(CheckCommand.find(check.command, config.folder).program)),
+            content_of_file(Path(CheckCommand.find(command, config.folder).own_program)),
         ),
         *map(content_of_file, named),
     )
@@ -138,12 +135,14 @@ def _decides(config: Config, change: Diff | None) -> tuple[bytes, bytes]:
 
 
 def _surroundings(setup: CheckSetup) -> dict[str, str]:
-    """Digests of the libraries of the check's program, of its environment, and of the machine, by what they are."""
+    """Digests of the check's programs and their libraries, of its environment, and of the machine, by what they are."""
     found: dict[str, str] = {}
     environment = setup.steady()
-    with contextlib.suppress(NotListed):
-        loaded: Mapping[str, Path] = libraries(Path(setup.command.program), environment)
-        found = {f"the library {name}": content_of_file(path) for name, path in loaded.items()}
+    for program in setup.command.programs(setup.folder, environment.get("PATH")):
+        found[f"the program {program}"] = content_of_file(Path(program))
+        with contextlib.suppress(NotListed):
+            for name, path in libraries(Path(program), environment).items():
+                found[f"the library {name} of {program}"] = content_of_file(path)
     for name, value in environment.items():
         found[f"the variable {name}"] = hashlib.sha256(os.fsencode(value)).hexdigest()  # it may be a secret
     system = os.uname()
