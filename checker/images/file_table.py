@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -108,7 +110,11 @@ class FileTable:
         self.shrinks = shrinks.tolist()
         # words from this one on may be cut off by a step in the middle of the trace
         self.floor = int(graph.offset[shrinks].min()) // WORD_BYTES if len(shrinks) else -1
-        self._persist_at = [np.sort(graph.durable_from[ids]) for ids in (self.data, self.steps, self.names)]
+        # of pieces of each kind, when they become durable, ascending; as arrays in which bisect searches faster
+        self._persist_at = [
+            array("q", np.sort(durable_from[durable_from < NEVER]).tobytes())
+            for durable_from in (graph.durable_from[ids] for ids in (self.data, self.steps, self.names))
+        ]
         self._exact: dict[tuple[int, ...], Row] = {}
 
     def durable(self, event: int) -> Row:
@@ -153,7 +159,7 @@ class FileTable:
     def exact(self, state: CrashState, kept: list[int]) -> Row:
         """The row of the state that holds the pending pieces `kept` of this file, whatever it hides."""
         event = self.space.moment(state.point)
-        durable = (int(np.searchsorted(at, event, side="right")) for at in self._persist_at)
+        durable = [bisect_right(at, event) for at in self._persist_at]
         persisted = (*durable, *kept)  # all that the row depends on
         known = self._exact.get(persisted)
         if known is None:

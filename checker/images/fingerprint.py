@@ -95,8 +95,10 @@ class Fingerprints:
         some = self.graph.kind[rows] != NAME
         ids, files = ids[some], self.graph.file[rows[some]]
         order = np.argsort(files, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(files[order])) + 1) if len(order) else ()
-        return {int(files[part[0]]): ids[part].tolist() for part in parts}
+        out: dict[int, list[int]] = {}
+        for number, id_ in zip(files[order].tolist(), ids[order].tolist(), strict=True):
+            out.setdefault(number, []).append(id_)
+        return out
 
     def plain_loss(self, state: CrashState) -> bool:
         """Whether a state lost only data, and no size hides any data of the files that it lost them from."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,8 @@ Paths = dict[str, int]  # the inode of each path
 Contents = Callable[[int], list[FilePatch]]  # of an inode; the paths in these patches mean nothing
 
 _KEPT = 256  # sets of names that are remembered
+_MOST_CONTENTS_BYTES = 1 << 25  # of inodes with some of their pieces, which are remembered
+_NONE = np.zeros(0, dtype=np.int64)
 _MASK = (1 << 128) - 1
 
 
@@ -54,6 +55,8 @@ class FolderContent(Content):
                 self._by_slot.setdefault(slot, []).append((place, inode))
         self._folders: tuple[Paths, dict[int, str]] = {}, {}  # paths, and of the directories among them what precedes
         self._latest: tuple[CrashState, Ints] | None = None  # a state's files are asked for one after another
+        self._contents: dict[tuple[int, bytes], list[FilePatch]] = {}  # of inodes, by the pieces that persisted
+        self._contents_bytes = 0
         self._hashes: dict[tuple[int, Row], bytes] = {}  # of the contents of files that are ever cut
         self._known_issued: tuple[int, Paths] | None = None
         self._known_paths: tuple[CrashState, Paths] | None = None
@@ -200,22 +203,31 @@ class FolderContent(Content):
     def _whole(self, event: int, added: Ints) -> Contents:
         """The content of an inode with what is durable at an event and pieces beside it, from nothing."""
 
-        def of(inode: int) -> list[FilePatch]:
+        @cache
+        def by_file() -> dict[int, Ints]:
+            durable = self.space.finite[: self._durable_from.searchsorted(event, side="right")]
+            return {file.number: ids for file, ids in self._by_file(np.sort(np.concatenate([durable, added])))}
+
+        return lambda inode: self._from_nothing(inode, by_file().get(inode, _NONE))
+
+    def _from_nothing(self, inode: int, ids: Ints) -> list[FilePatch]:
+        """The content of an inode with pieces of it that persisted. Many states have the same ones."""
+        key = inode, ids.tobytes()
+        known = self._contents.get(key)
+        if known is None:
             file = self._files[inode]
-            ids = added[self.graph.file[self.graph.wholes(added)] == inode]
-            if event >= 0:
-                finite = self.space.finite[self._durable_from <= event]
-                ids = np.concatenate([finite[self.graph.file[finite] == inode], ids])
-            ids = ids[self.graph.kind[self.graph.wholes(ids)] != NAME]
-            patch = self._file_transition(file, -1, np.sort(ids)) if len(ids) else None
+            patch = self._file_transition(file, -1, ids) if len(ids) else None
             size = file.watched.first_size if patch is None else patch.size
             first = [
                 (low, self.first.bytes(inode, low, high)) for low, high in self.first.data(inode, 0, min(size, 1 << 62))
             ]
-            out = [FilePatch("", True, size, tuple(first))]
-            return out if patch is None else [*out, patch]
-
-        return of
+            known = [FilePatch("", True, size, tuple(first)), *([] if patch is None else [patch])]
+            self._contents_bytes += len(key[1]) + sum(len(data) for each in known for _, data in each.writes)
+            if self._contents_bytes > _MOST_CONTENTS_BYTES:
+                self._contents.clear()
+                self._contents_bytes = 0
+            self._contents[key] = known
+        return known
 
     def _between(self, before: Paths, after: Paths, changed: Contents, whole: Contents) -> ImagePatch:
         """From one image to another: names that go, directories, then files and links."""
@@ -231,7 +243,8 @@ class FolderContent(Content):
                 if not (stays and before.get(main[inode]) == inode):
                     again.append(FilePatch(path, True, LINK, ((0, os.fsencode(main[inode])),)))
             elif inode in self._files:
-                out += [replace(patch, path=path) for patch in (changed if stays else whole)(inode)]
+                of_inode = (changed if stays else whole)(inode)
+                out += [FilePatch(path, patch.exists, patch.size, patch.writes) for patch in of_inode]
             elif not stays:
                 out.append(self._no_file(path, inode))
         return (*out, *again)

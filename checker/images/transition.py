@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.fingerprint import Fingerprints
 from crashcheck.checker.images.first_image import FirstImage
@@ -198,7 +197,14 @@ class Content:
         if len(self._files) == 1 and len(ids):
             return [(next(iter(self._files.values())), ids)]
         files = self.graph.file[rows]
-        return [(self._files[number], ids[files == number]) for number in unique(files).tolist()]
+        order = np.argsort(files, kind="stable")
+        files, ids = files[order], ids[order]
+        starts = np.flatnonzero(np.diff(files, prepend=-1))
+        bounds = pairwise([*starts.tolist(), len(ids)])
+        return [
+            (self._files[number], ids[low:high])
+            for number, (low, high) in zip(files[starts].tolist(), bounds, strict=True)
+        ]
 
     def _transition(self, event: int, added: Ints) -> ImagePatch:
         """From the image of what is durable at `event` to that with the pieces `added` persisted as well."""
