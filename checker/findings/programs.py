@@ -13,9 +13,8 @@ from crashcheck.runtime.trace_format import Kind
 _REASONS = (
     (re.compile(r"^((da|z|k|mk|a|fi)?sh|busybox)$"), "{program} keeps no line that can be read; bash does"),
     (re.compile(r"^java$"), "no method of the program was on the stack of the call"),
-    (re.compile(r"^ruby[\d.]*$"), "functions of Ruby are not read"),
     (
-        re.compile(r"^(python|pypy|node|nodejs|perl|php|bash)[\d.-]*$"),
+        re.compile(r"^(python|pypy|node|nodejs|perl|php|ruby|bash)[\d.-]*$"),
         "this build of {program} is none whose functions are known (docs/limits.md)",
     ),
 )

@@ -26,6 +26,7 @@ _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
 _PACKAGES = re.compile(
     r"/(site-packages|dist-packages|node_modules|pkg/mod/(?!golang\.org/toolchain)|\.cargo/registry)/"
     r"|^/usr/(local/)?share/perl5?/|/lib/perl5?/site_perl/|/perl5/lib/perl5/|/vendor/[\w.-]+/[\w.-]+/|/gems/[^/]+-\d[^/]*/"
+    r"|/lib/ruby/vendor_ruby/(?![\d.]+/)"
 )
 _LIBRARY = re.compile(
     r"/(lib|lib64)/python3(\.\d+)?/|^/rustc/|^/rust/deps/|/rustlib/src/|/go(-\d[.\d]*)?/src/"

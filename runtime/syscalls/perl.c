@@ -10,6 +10,8 @@
 #define CONTROL_WORDS 288u  /* of a thread's control block, in which its interpreter is */
 #define LONGEST_NAME 256u
 #define IN_MEMORY 4096u     /* addresses below are none */
+#define CONTEXTS_READ 16u   /* contexts that are read at a time */
+#define KNOWN 256u          /* frames that are known */
 
 /* Offsets in PERL_SI; PERL_CONTEXT, and of a function in it from 5.30 on, and before; SV; XPVCV; XPVGV; HEK. */
 enum { CONTEXT_BYTES = 104, CONTEXT_STATEMENT = 16, CONTEXT_FUNCTION = 72, CONTEXT_FUNCTION_OLD = 64, BODY = 0, FLAGS = 12,
@@ -26,10 +28,17 @@ struct stack {              /* the beginning of a PERL_SI: contexts, and the sta
     uint64_t values, contexts, outer, inner;
     int32_t last;
 };
+struct known {              /* a statement, and the function that it is in: 0 for one that is in none */
+    uint64_t statement, file, function;
+    uint32_t line;
+    struct script_frame frame;
+};
 struct perl {
     struct interpreter interpreter;
     uint64_t current_interpreter, operations[2]; /* operations: of statements, the second in the debugger */
     uint64_t statement;     /* offset of the current one in an interpreter, 0: not known yet; the contexts are 2 words behind it */
+    size_t function;        /* offset of a function in a context, 0: not known yet */
+    struct known known[KNOWN];
 };
 
 static bool read_statement(struct tracee *thread, const struct perl *perl, uint64_t address, struct statement *statement)
@@ -38,9 +47,10 @@ static bool read_statement(struct tracee *thread, const struct perl *perl, uint6
            (statement->operation == perl->operations[0] || statement->operation == perl->operations[1]);
 }
 
-/* Whether there is an interpreter at an address; then its current statement and its stack are read. The operation that is carried
+/* Whether there is an interpreter at an address; then its current statement (`where` that is) and its stack are read. The operation that is carried
  * out, the second word, may be a statement, too. */
-static bool read_interpreter(struct tracee *thread, struct perl *perl, uint64_t address, struct statement *now, struct stack *stack)
+static bool read_interpreter(struct tracee *thread, struct perl *perl, uint64_t address, struct statement *now, uint64_t *where,
+                             struct stack *stack)
 {
     uint64_t word[SCANNED];
     if (address < IN_MEMORY || memory_read(thread, address, word, sizeof word) != sizeof word)
@@ -48,20 +58,21 @@ static bool read_interpreter(struct tracee *thread, struct perl *perl, uint64_t 
     for (unsigned at = 2; !perl->statement && at + 2 < SCANNED; at++)
         if (read_statement(thread, perl, word[at], now))
             perl->statement = at;
-    return perl->statement && read_statement(thread, perl, word[perl->statement], now) &&
+    *where = word[perl->statement];
+    return perl->statement && read_statement(thread, perl, *where, now) &&
            memory_read(thread, word[perl->statement + 2], stack, sizeof *stack) == sizeof *stack;
 }
 
 /* The thread's interpreter: of several threads, each has its own among the values in its control block. */
-static bool find_interpreter(struct tracee *thread, struct perl *perl, struct statement *now, struct stack *stack)
+static bool find_interpreter(struct tracee *thread, struct perl *perl, struct statement *now, uint64_t *where, struct stack *stack)
 {
     uint64_t word[CONTROL_WORDS];
     if (thread->process->threads == 1)
-        return read_interpreter(thread, perl, word_of(thread, perl->current_interpreter), now, stack);
+        return read_interpreter(thread, perl, word_of(thread, perl->current_interpreter), now, where, stack);
     size_t known = memory_read(thread, thread->thread_pointer, word, sizeof word) / sizeof *word;
     for (size_t i = 1; i < known; i++) /* a value is behind its number, which is odd */
         if (word[i - 1] % 2 == 1 && word[i - 1] < UINT32_MAX && word[i] % 8 == 0 &&
-            read_interpreter(thread, perl, word[i], now, stack))
+            read_interpreter(thread, perl, word[i], now, where, stack))
             return true;
     return false;
 }
@@ -97,49 +108,83 @@ static struct script_frame frame_of(struct tracee *thread, const struct statemen
     return frame_at(thread, head, file, statement->line, 0);
 }
 
+/* The name of the function of a context, and its address; false if there is none where functions are. */
+static bool function_of(struct tracee *thread, struct perl *perl, const unsigned char *context, uint64_t *function, char *name)
+{
+    static const size_t places[] = {CONTEXT_FUNCTION, CONTEXT_FUNCTION_OLD};
+    for (size_t i = 0; i < 2; i++) {
+        memcpy(function, context + places[i], sizeof *function);
+        if ((!perl->function || perl->function == places[i]) && read_function(thread, *function, name)) {
+            perl->function = places[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The frame of a statement in the function of a context (NULL: in none). What was asked for before is known: a statement stays
+ * where it is as long as its function does. */
+static bool known_frame(struct tracee *thread, struct perl *perl, const struct statement *statement, uint64_t address,
+                        const unsigned char *context, struct script_frame *frame)
+{
+    uint64_t function = 0;
+    bool is_eval = context && (context[0] & CONTEXT_TYPE) == IS_EVAL;
+    char name[LONGEST_NAME] = "main";
+    if (is_eval)
+        strcpy(name, "(eval)"); /* as `caller` has it, also of files that are required */
+    else if (context && perl->function)
+        memcpy(&function, context + perl->function, sizeof function);
+    else if (context && !function_of(thread, perl, context, &function, name))
+        return false;
+    function += is_eval;    /* which is no address */
+    struct known *known = &perl->known[((address ^ function) * 0x9e3779b97f4a7c15u >> 32) % KNOWN];
+    if (known->statement != address || known->file != statement->file || known->line != statement->line || known->function != function) {
+        if (context && !is_eval && !read_function(thread, function, name))
+            return false;
+        *known = (struct known){address, statement->file, function, statement->line, frame_of(thread, statement, name)};
+    }
+    *frame = known->frame;
+    return true;
+}
+
 static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most)
 {
     struct perl *perl = (struct perl *)interpreter;
     struct statement now, outer;
     struct stack stack;
-    unsigned char context[CONTEXT_BYTES];
-    char name[LONGEST_NAME];
+    unsigned char contexts[CONTEXTS_READ][CONTEXT_BYTES];
     size_t depth = 0;
-    if (!find_interpreter(thread, perl, &now, &stack))
+    int32_t first = 0, at;  /* of the contexts that were read */
+    uint64_t address, caller;
+    if (!find_interpreter(thread, perl, &now, &address, &stack))
         return 0;
-    for (int32_t at = stack.last; depth + 1 < most;) {
-        if (at < 0) {       /* of a stack that was begun inside of a function, as for sort */
+    for (first = at = stack.last + 1; depth + 1 < most;) {
+        if (--at < 0) {     /* of a stack that was begun inside of a function, as for sort */
             if (!stack.outer || memory_read(thread, stack.outer, &stack, sizeof stack) != sizeof stack)
                 break;
-            at = stack.last;
+            first = at = stack.last + 1;
             continue;
         }
-        uint64_t address, function;
-        if (memory_read(thread, stack.contexts + (uint64_t)at * sizeof context, context, sizeof context) != sizeof context)
-            break;
+        if (at < first) {
+            size_t many = (size_t)at + 1 < CONTEXTS_READ ? (size_t)at + 1 : CONTEXTS_READ;
+            first = at + 1 - (int32_t)many;
+            if (memory_read(thread, stack.contexts + (uint64_t)first * CONTEXT_BYTES, contexts, many * CONTEXT_BYTES) !=
+                many * CONTEXT_BYTES)
+                break;
+        }
+        const unsigned char *context = contexts[at - first];
         unsigned type = context[0] & CONTEXT_TYPE;
-        memcpy(&address, context + CONTEXT_STATEMENT, sizeof address);
-        at--;
-        if ((type != IS_FUNCTION && type != IS_FORMAT && type != IS_EVAL) || !read_statement(thread, perl, address, &outer))
+        memcpy(&caller, context + CONTEXT_STATEMENT, sizeof caller);
+        if ((type != IS_FUNCTION && type != IS_FORMAT && type != IS_EVAL) || !read_statement(thread, perl, caller, &outer))
             continue;
-        if (type == IS_EVAL) {
-            strcpy(name, "(eval)"); /* as `caller` has it, also of files that are required */
-        } else {
-            memcpy(&function, context + CONTEXT_FUNCTION, sizeof function);
-            if (!read_function(thread, function, name)) {
-                memcpy(&function, context + CONTEXT_FUNCTION_OLD, sizeof function);
-                if (!read_function(thread, function, name))
-                    return 0;
-            }
-        }
-        struct script_frame frame = frame_of(thread, &now, name);
-        if (frame.code)
-            frames[depth++] = frame;
+        if (!known_frame(thread, perl, &now, address, context, &frames[depth]))
+            return 0;
+        depth += frames[depth].code != 0;
         now = outer;
+        address = caller;
     }
-    struct script_frame frame = frame_of(thread, &now, "main");
-    if (frame.code)
-        frames[depth++] = frame;
+    if (known_frame(thread, perl, &now, address, NULL, &frames[depth]))
+        depth += frames[depth].code != 0;
     return depth;
 }
 
@@ -149,14 +194,16 @@ struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *pa
     const char *name = strrchr(path, '/');
     if (!name || (strncmp(name + 1, "perl", 4) != 0 && strncmp(name + 1, "libperl.", 8) != 0) || !symbols_of(thread, base, &symbols))
         return NULL;
-    struct perl perl = {.interpreter = {frames_of}, .current_interpreter = symbol(thread, &symbols, "PL_curinterp")};
-    perl.operations[0] = symbol(thread, &symbols, "Perl_pp_nextstate");
-    perl.operations[1] = symbol(thread, &symbols, "Perl_pp_dbstate");
-    if (!perl.current_interpreter || !perl.operations[0] || !perl.operations[1])
+    uint64_t current = symbol(thread, &symbols, "PL_curinterp"), statements = symbol(thread, &symbols, "Perl_pp_nextstate");
+    uint64_t debugged = symbol(thread, &symbols, "Perl_pp_dbstate");
+    if (!current || !statements || !debugged)
         return NULL;
-    struct perl *kept = malloc(sizeof *kept);
-    if (!kept)
+    struct perl *perl = calloc(1, sizeof *perl);
+    if (!perl)
         die("no memory");
-    *kept = perl;
-    return &kept->interpreter;
+    perl->interpreter.frames = frames_of;
+    perl->current_interpreter = current;
+    perl->operations[0] = statements;
+    perl->operations[1] = debugged;
+    return &perl->interpreter;
 }

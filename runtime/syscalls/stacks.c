@@ -43,7 +43,8 @@ static struct {             /* the part of the thread's stack that was read last
     uint64_t word[WINDOW];
 } window;
 
-static struct interpreter *(*const interpreters[])(struct tracee *, uint64_t, const char *) = {python_of, shell_of, perl_of, php_of};
+static struct interpreter *(*const interpreters[])(struct tracee *, uint64_t, const char *) = {python_of, shell_of, perl_of, php_of,
+                                                                                   ruby_of};
 static struct table sites, stacks; /* by (module, offset); by (parent, site) */
 static char **modules;
 static uint32_t module_count;

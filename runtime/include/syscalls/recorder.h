@@ -14,6 +14,7 @@
  *   shell         those of bash scripts
  *   perl          those of Perl
  *   php           those of PHP
+ *   ruby          those of Ruby
  *   java          the frames of Java functions
  *   javascript    the frames of JavaScript functions
  *   preload       what Node and Java load before the program
@@ -222,7 +223,7 @@ struct script_frame frame_at(struct tracee *thread, struct cc_code head, const c
 /* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there; its size. */
 size_t path_absolute(struct tracee *thread, char *path, size_t size);
 
-/* python.c, shell.c, perl.c, php.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
+/* python.c, shell.c, perl.c, php.c, ruby.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
 #define STACK_DEEPEST 256u  /* frames; of deeper stacks the outermost are missing */
 struct interpreter {
     size_t (*frames)(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most); /* innermost first */
@@ -231,6 +232,7 @@ struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *
 struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *php_of(struct tracee *thread, uint64_t base, const char *path);
+struct interpreter *ruby_of(struct tracee *thread, uint64_t base, const char *path);
 
 /* java.c */
 #define JAVA_AGENT "java.so"
