@@ -9,7 +9,7 @@ writes; two orders in which dependent actions come in the same order are one par
     deliver            its way             the receiver, the message
     duplicate          its way             the receiver, the message, its bound
     lose               its way             the message, its bound
-    complete                               its node
+    thread, complete                       its node
     timer, lapse                           its node; with `clock_error` the clock
     crash                                  its node, the way to it and from it, its bound
     cut, heal                              both links; of a cut its bound

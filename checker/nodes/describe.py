@@ -16,7 +16,7 @@ from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
 from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, Verdict
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message, ThreadWait
 from crashcheck.source import spoken
 
 _DATA_CHARS = 24  # of a message, in a sentence
@@ -37,6 +37,7 @@ _VERBS = {
     ActionKind.HEAL: "is healed",
     ActionKind.RESET: "is reset",
     ActionKind.COMPLETE: "ends",
+    ActionKind.THREAD: "continues",
     ActionKind.LAPSE: "passes",
 }
 
@@ -56,6 +57,7 @@ class RunFacts(NamedTuple):
     lost: Mapping[Action, str] = MappingProxyType({})  # what machines start again without
     places: bool = False  # whether messages are named by the calls that sent them as well
     compared: Mapping[int, str] = MappingProxyType({})  # places where times are compared, by name
+    threads: Mapping[Action, ThreadWait] = MappingProxyType({})  # those that continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,12 @@ class Describer:
         node, peer = self.node(action.node), self.node(action.peer)
         if action.kind in OF_MESSAGES:
             known = _message_of(action, facts)
-            place = _sender(known.message) if known is not None and facts.places else ""
+            place = _in_brackets(known.message.stack) if known is not None and facts.places else ""
             return f"{self._message(known)} from {peer} to {node}{place}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
+        if action.kind is ActionKind.THREAD:
+            return _thread(action, node, facts)
         if action.kind is ActionKind.COMPLETE:
             return f"request {action.number + 1} of {node} to a file"
         if action.kind is ActionKind.LAPSE:
@@ -171,8 +175,7 @@ class Describer:
         place in the configuration."""
         frames = [result.disk.place for result in run.results if result.disk is not None]
         for action in pair or ():
-            known = _message_of(action, facts)
-            frames += known.message.stack if known else ()
+            frames += _stack_of(action, facts)
         for frame in frames:
             if found := _FRAME.fullmatch(frame):
                 return Location(found["file"], int(found["line"]), 0, found["function"], "", ())
@@ -205,7 +208,7 @@ class Describer:
             kind=action.kind.value,
             node=action.node,
             peer=action.peer,
-            what=self.clause(action, facts),
+            what=self.clause(action, facts._replace(places=facts.places or action.kind is ActionKind.THREAD)),
             data=_shown(message.data, _SHOWN_CHARS) if message is not None else "",
             sent=sent,
             sender=message.stack[0] if message is not None and message.stack else "",
@@ -247,7 +250,9 @@ def facts_of(run: NodeRun) -> RunFacts:
         for message in result.sent
     }
     lost = {one.action: _lost(one.disk) for one in results if one.disk is not None and one.disk.losses}
-    return RunFacts(sent, lost, compared={one.name: one.place for result in results for one in result.compared})
+    compared = {one.name: one.place for result in results for one in result.compared}
+    threads = {result.action: result.thread for result in results if result.thread is not None}
+    return RunFacts(sent, lost, compared=compared, threads=threads)
 
 
 def _lost(disk: DiskState) -> str:
@@ -263,15 +268,29 @@ def _compared(text: str, places: bool) -> str:
     return f"at {place['function']} ({spoken(place['file'])}:{place['line']})"
 
 
-def _sender(message: Message) -> str:
-    """The calls that sent a message, the innermost two: " (send_word at net.c:22, from vote at vote.c:70)"."""
-    calls = [f"{each['function']} at {spoken(each['file'])}:{each['line']}" for each in _placed(message)]
+def _thread(action: Action, node: str, facts: RunFacts) -> str:
+    """A thread that continues: "thread 2 of server"; with places its name, and where it waited."""
+    known = facts.threads.get(action) if facts.places else None
+    name = f" '{known.name}'" if known is not None and known.name else ""
+    waits = _in_brackets(known.stack) if known is not None else ""
+    return f"thread {action.number + 1}{name} of {node}{waits}"
+
+
+def _in_brackets(stack: Sequence[str]) -> str:
+    """The calls of a stack, the innermost two: " (send_word at net.c:22, from vote at vote.c:70)"."""
+    calls = [f"{each['function']} at {spoken(each['file'])}:{each['line']}" for each in _placed(stack)]
     return f" ({', from '.join(calls[:2])})" if calls else ""
 
 
-def _placed(message: Message) -> Iterator[re.Match[str]]:
-    """The calls that sent a message and of which the line is known."""
-    return filter(None, map(_FRAME.fullmatch, message.stack))
+def _placed(stack: Sequence[str]) -> Iterator[re.Match[str]]:
+    """The calls of a stack of which the line is known."""
+    return filter(None, map(_FRAME.fullmatch, stack))
+
+
+def _stack_of(action: Action, facts: RunFacts) -> Sequence[str]:
+    """The calls that sent an action's message, or in which its thread waited, the innermost first, as far as known."""
+    known, thread = _message_of(action, facts), facts.threads.get(action)
+    return known.message.stack if known is not None else thread.stack if thread is not None else ()
 
 
 def _message_of(action: Action, facts: RunFacts) -> Sent | None:

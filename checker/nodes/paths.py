@@ -32,12 +32,13 @@ _Source = tuple[str | int, ...]  # of failures: the name of their bound alone
 class UnevenChoice:
     """Chooses at random, from some sources far more often than from others, and timers of one node in a row.
 
-    A source is a link, the timers of a node, the failures of one bound. A message that is one of five possible actions
-    each time is delivered soon. That a node times out meanwhile, after thirty ticks of its own, would happen in one of
-    a million runs. So each source has a weight for a while, down to 1 in 4,096 of the highest, and where a timer is
-    chosen, the time of its node passes until it sends something or writes a file, or for so many timers. That matters
-    where a message to it is under way, so it is chosen there more often. Some runs have equal weights, and some no such
-    stretches. (Burckhardt et al. 2010 order threads by random priorities that change a few times, for the same reason.)
+    A source is a link, a thread, the timers of a node, the failures of one bound. A message that is one of five
+    possible actions each time is delivered soon. That a node times out meanwhile, after thirty ticks of its own, would
+    happen in one of a million runs. So each source has a weight for a while, down to 1 in 4,096 of the highest, and
+    where a timer is chosen, the time of its node passes until it sends something or writes a file, or for so many
+    timers. That matters where a message to it is under way, so it is chosen there more often. Some runs have equal
+    weights, and some no such stretches. (Burckhardt et al. 2010 order threads by random priorities that change a few
+    times, for the same reason.)
     """
 
     def __init__(self, seed: str) -> None:
@@ -189,6 +190,8 @@ def _source(action: Action) -> _Source:
         return (BOUND_OF[action.kind],)
     if action.kind is ActionKind.DELIVER:
         return ("link", action.peer, action.node)
+    if action.kind is ActionKind.THREAD:
+        return (action.kind.value, action.node, action.number)
     return (action.kind.value, action.node)
 
 

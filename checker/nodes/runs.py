@@ -250,11 +250,16 @@ class _Executing:
             yield from (f"{self._rules.roles[node].name}: {what}" for what in each)
 
     def _after_set_up(self) -> Sequence[Action]:
-        """Start and connect the nodes in their order, which is no choice, and give what may happen then."""
+        """Start and connect the nodes in their order, which is no choice, and give what may happen then.
+
+        Where it is a choice which thread continues, nodes are not connected before it: one may not listen yet.
+        """
         answers: set[Action] = set()  # to connection requests, under way
         while True:
             offered = self._world.enabled()
-            first = next((action for action in offered if action.kind in _SET_UP or action in answers), None)
+            threads = any(action.kind is ActionKind.THREAD for action in offered)
+            kinds = (ActionKind.START,) if threads else _SET_UP
+            first = next((action for action in offered if action.kind in kinds or action in answers), None)
             if first is None:
                 return offered
             result = self._world.take(first)
@@ -332,10 +337,11 @@ class _Executing:
 
 
 def _with_stacks(results: Sequence[ActionResult], stacks: Mapping[int, tuple[str, ...]]) -> Iterator[ActionResult]:
-    """Results whose messages have the call stacks of their senders."""
+    """Results whose messages, and threads that continued, have call stacks."""
     for result in results:
         sent = tuple(message._replace(stack=stacks.get(message.call, ())) for message in result.sent)
-        yield result._replace(sent=sent) if stacks else result
+        thread = result.thread and result.thread._replace(stack=stacks.get(result.thread.call, ()))
+        yield result._replace(sent=sent, thread=thread) if stacks else result
 
 
 def _recovering(enabled: Sequence[Action]) -> Action | None:

@@ -141,6 +141,7 @@ def _arrow(at: int, row: ActionRow, x_of: Callable[[int], int], y_of: Callable[[
 
 def _event(at: int, row: ActionRow, x: int, y: int) -> DrawnEvent:
     shape = _SHAPES.get(row.kind, "none" if row.kind in ("lose", PENDING) else "dot")
+    thread = row.what.partition(" of ")[0] if row.kind == "thread" else ""
     more = [f"its disk {line(row.disk, 200)}"] * bool(row.disk)
     more += [f"prints {line(row.printed, 120)}"] * bool(row.printed) + [row.ended] * bool(row.ended)
     more += [f"sent by {line(row.sender, 120)}"] * bool(row.sender)
@@ -150,7 +151,7 @@ def _event(at: int, row: ActionRow, x: int, y: int) -> DrawnEvent:
         y=y,
         shape=shape,
         tag={"first": "A", "second": "B"}.get(row.role, ""),
-        label=line(row.ended or row.disk.partition(" updates")[0], LABEL_CHARS + 6),
+        label=line(row.ended or row.disk.partition(" updates")[0] or thread, LABEL_CHARS + 6),
         label_y=y + (34 if row.ended else 48),  # apart: what a disk kept is often followed by an end
         title="; ".join([f"{at + 1}: {line(row.what, 200)}", *more]),
     )

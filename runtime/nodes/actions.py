@@ -34,6 +34,9 @@ class ActionKind(StrEnum):
     HEAL = "heal"
     RESET = "reset"  # the connection `channel` between both ends with RST
     FAULT = "fault"  # the call that the node waits in fails, or the next one that it makes
+    # One of several threads of the node that may continue, after calls that waited; `number` is in order of birth, and
+    # `channel` counts how often this one was chosen.
+    THREAD = "thread"
     COMPLETE = "complete"  # the node hears that a request to a file has ended (io_submit)
     # The node's clock moves to `due_ns`, and then a comparison that the node's next step makes has another outcome;
     # `number` is that of the step, `channel` names the comparison (Compared).
@@ -50,8 +53,7 @@ class Action(NamedTuple):
     kind: ActionKind
     node: int  # on which it acts; of a delivery the receiver
     peer: int = -1  # the other node of a message or link
-    # Which message of its link, timer of its node, request to a file of its node, start of its node, fault of the
-    # configuration
+    # Which message of its link, timer, thread, request to a file or start of its node, fault of the configuration
     number: int = 0
     # Which connection or flow between the two, in the order in which these began; of a restart after a machine's crash
     # the name of what its disk kept (DiskState).
@@ -92,6 +94,15 @@ class Compared(NamedTuple):
     place: str
 
 
+class ThreadWait(NamedTuple):
+    """The thread that an action lets continue, where that is asked for: its name, and the call stack in which it waited
+    (as Message.stack)."""
+
+    name: str
+    call: int = 0  # as Message.call
+    stack: tuple[str, ...] = ()
+
+
 class ActionResult(NamedTuple):
     """What an action led to, until all threads of its node waited again."""
 
@@ -105,6 +116,7 @@ class ActionResult(NamedTuple):
     # What could have happened just before: time passes, and one of these comparisons has another outcome.
     lapses: tuple[Action, ...] = ()
     errors: bytes = b""  # what it wrote to its standard error
+    thread: ThreadWait | None = None
 
 
 class NodeContent(NamedTuple):
@@ -132,11 +144,11 @@ class World(Protocol):
     def enabled(self) -> Sequence[Action]:
         """What may happen now; empty if nothing is left. The order is the same in each run.
 
-        The first is what happens by default: starts in the order of nodes, connection requests, then requests to files
-        in the order in which they were made, deliveries in that in which the messages were sent, then timers by the
-        time at which they are due; failures are last. Of timers only those that the clock permits. Of failures all that
-        are possible, however many there were before: whoever chooses counts them, because an order that one failure
-        prevented is an order to be searched.
+        The first is what happens by default: threads in the order of their births, starts in the order of nodes,
+        connection requests, then requests to files in the order in which they were made, deliveries in that in which
+        the messages were sent, then timers by the time at which they are due; failures are last. Of timers only those
+        that the clock permits. Of failures all that are possible, however many there were before: whoever chooses
+        counts them, because an order that one failure prevented is an order to be searched.
         """
         ...
 
@@ -157,7 +169,7 @@ class World(Protocol):
         ...
 
     def stacks(self) -> Mapping[int, tuple[str, ...]]:
-        """The call stacks (Message.stack) of the calls that sent messages, where they were asked for; this ends the
+        """The call stacks of calls by number (Message.call, ThreadWait.call), where they were asked for; this ends the
         execution."""
         return {}
 

@@ -54,7 +54,8 @@ static void begin(struct node *node, const struct cc_frame *order, unsigned char
     if (!former)
         node->index = order->node;
     node->starts = order->number;
-    node->places = order->other;
+    node->places = order->other & CC_START_PLACES;
+    node->explores = order->other & CC_START_EXPLORES;
     struct thread *thread = start(node, (char *)bytes, order->size);
     ready(thread);
 }
@@ -81,8 +82,10 @@ static void arrive(struct object *object, const struct cc_frame *order, const un
     datagram_arrive(object, &from, bytes + CC_ADDRESS, order->size - CC_ADDRESS);
 }
 
-static void carry_out(const struct cc_frame *order, unsigned char *bytes)
+/* Returns the thread that is to continue, or NULL. */
+static struct thread *carry_out(const struct cc_frame *order, unsigned char *bytes)
 {
+    struct thread *chosen = NULL;
     struct node *node = &nodes[order->node];
     struct object *object = socket_of(order), *from = object_numbered(order->other);
     node->index = order->node;
@@ -99,6 +102,9 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
         break;
     case CC_COMPLETE:
         request_completes(node, order->number);
+        break;
+    case CC_CONTINUE:
+        chosen = turn_of(node, order->number);
         break;
     case CC_KILL:
         if (order->other)
@@ -128,6 +134,7 @@ static void carry_out(const struct cc_frame *order, unsigned char *bytes)
         if (object)
             arrive(object, order, bytes);
     }
+    return chosen;
 }
 
 int main(int count, char **words)
@@ -158,8 +165,8 @@ int main(int count, char **words)
     while (wire_read(&order, &bytes)) {
         if (order.node >= NODES)
             fail("order", "no such node");
-        carry_out(&order, bytes);
-        run();
+        run(carry_out(&order, bytes));
+        turns_announce();
         wire_event((struct cc_frame){.tag = CC_REST, .value = calls_answered}, NULL, NULL, 0);
         wire_flush();
     }

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState, NodeContent
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState, NodeContent, ThreadWait
 from crashcheck.runtime.nodes.programs import check_program
 from crashcheck.runtime.nodes.timers import NodeTimers
 from crashcheck.runtime.seal import seal
@@ -44,7 +44,7 @@ class NodeCommand:
 
     folder: how that is named; empty: n and the node's number. seed: what it is a copy of at the start of each run, or
     None: it is empty. ends: the run is over when all nodes with it have ended. crash: "process" and "machine", which of
-    both may happen to it.
+    both may happen to it. explores: which of several threads continues is an action.
     """
 
     words: tuple[str, ...]
@@ -54,6 +54,7 @@ class NodeCommand:
     crash: frozenset[str] = frozenset()
     variables: Mapping[str, str] | None = None  # None: those of this process
     faults: tuple[CallFault, ...] = ()
+    explores: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ class Machine:
     status: int | None = None  # of the process that ended by itself
     timers: NodeTimers = field(default_factory=NodeTimers)
     requests: list[int] = field(default_factory=list)  # to files, under way
+    threads: dict[int, ThreadWait] = field(default_factory=dict)  # of which one may continue, by number
+    turns: Counter[int] = field(default_factory=Counter)  # how often each thread was chosen
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     steps: int = 0  # actions in which it ran

@@ -1,4 +1,4 @@
-"""The calls by which nodes sent messages, where that is asked for: each is a place in the trace of its machine."""
+"""Calls of nodes that are named, where that is asked for: each is a place in the trace of its machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class PlacedCalls:
         self._name = name
         # changing
         self._calls: list[tuple[Path, Call]] = []
-        self._next = 0  # the call that the next message is of
+        self._next = 0  # the call that the next event is about
 
     def called(self, trace: Path, call: Call) -> None:
-        """Take note of the call that sends what the next event is about."""
+        """Take note of the call that the next event is about."""
         self._calls.append((trace, call))
         self._next = len(self._calls)
 

@@ -87,8 +87,10 @@ static bool leave(struct thread *thread)
     }
     thread->seen = thread->process->node->activity;
     thread->state = HELD;
-    if (thread->yields)
+    if (thread->yields) {
         hold_ends(thread, 0);
+        thread->yielded = true;
+    }
     return true;
 }
 
@@ -165,7 +167,7 @@ static bool stir(void)
         if (object->kind == STREAM && object->left_size && object->ours >= 0 && stream_refill(object))
             object->node->activity++;
     for (size_t i = 0; i < NODES; i++)
-        for (struct process *process = nodes[i].processes; process; process = process->next) {
+        for (struct process *process = nodes[i].chooses ? NULL : nodes[i].processes; process; process = process->next) {
             bool signalled = process->signalled;
             for (struct thread *thread = process->threads; thread; thread = thread->next) {
                 if (thread->state != HELD)
@@ -190,9 +192,13 @@ static void run_thread(struct thread *thread)
     struct process *process = thread->process;
     struct node *node = process->node;
     thread->state = RUNNING;
+    for (struct process *one = node->processes; one; one = one->next)
+        for (struct thread *other = one->threads; other; other = other->next)
+            other->yielded = false;
     for (uint32_t turns = 1;; turns++) {
         if (turns > TURNS_MOST && thread->answered && (may_run() || stir())) {
             ready(thread); /* it may wait for another one in a loop */
+            thread->yielded = true;
             return;
         }
         thread->answered = false;
@@ -216,14 +222,17 @@ static void run_thread(struct thread *thread)
     }
 }
 
-void run(void)
+void run(struct thread *chosen)
 {
-    struct thread *thread;
+    struct thread *thread = chosen;
     unrest_watch(true);
-    do
-        while ((thread = next_ready()))
-            run_thread(thread);
-    while (stir());
+    do {
+        do {
+            if (thread)
+                run_thread(thread);
+            turns_offer();
+        } while ((thread = next_ready()));
+    } while (stir());
     unrest_watch(false);
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from crashcheck.runtime.nodes.actions import ActionResult, Compared, DiskState, Message
+from crashcheck.runtime.nodes.actions import ActionResult, Compared, DiskState, Message, ThreadWait
 
 
 @dataclass(slots=True)
@@ -21,6 +21,7 @@ class ActionStep:
     errors: bytearray = field(default_factory=bytearray)
     ended: int | None = None
     disk: DiskState | None = None
+    thread: ThreadWait | None = None
     ran: set[int] = field(default_factory=set)
     compared: dict[tuple[int, Compared], list[int]] = field(default_factory=dict)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 from crashcheck.runtime.nodes.actions import NodeError
@@ -25,7 +25,13 @@ class NodeOrder(IntEnum):
     FIRE = 8
     FAULT = 9
     COMPLETE = 10
-    KILL = 11
+    CONTINUE = 11
+    KILL = 12
+
+
+class StartFlag(IntFlag):
+    PLACES = 1
+    EXPLORES = 2
 
 
 class NodeEvent(IntEnum):
@@ -51,6 +57,7 @@ class NodeEvent(IntEnum):
     REST = 20
     FAULT_MET = 21
     CALLED = 22
+    RUNNABLE = 23
 
 
 class WireFrame(NamedTuple):

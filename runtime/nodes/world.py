@@ -17,6 +17,7 @@ from crashcheck.runtime.nodes.actions import (
     Compared,
     NodeContent,
     NodeError,
+    ThreadWait,
     World,
 )
 from crashcheck.runtime.nodes.failures import failures, link
@@ -26,7 +27,7 @@ from crashcheck.runtime.nodes.node_clocks import NodeClocks
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
 from crashcheck.runtime.nodes.steps import ActionStep, log_line
 from crashcheck.runtime.nodes.timers import Timer
-from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, Wire, WireFrame, error_of
+from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, StartFlag, Wire, WireFrame, error_of
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _STANDARD_OUTPUT = 1
@@ -119,6 +120,7 @@ class NodeWorld(World):
             step.ended,
             step.disk,
             errors=bytes(step.errors),
+            thread=step.thread,
         )
         if step.compared:
             compared = tuple(comparison for _, comparison in step.compared)
@@ -161,6 +163,9 @@ class NodeWorld(World):
 
     def _possible(self) -> Iterator[Action]:
         for index, node in enumerate(self._nodes):
+            for number in node.threads:
+                yield Action(ActionKind.THREAD, index, -1, number, node.turns[number])
+        for index, node in enumerate(self._nodes):
             if not node.starts:
                 yield Action(ActionKind.START, index)
         for request in self._network.requests:
@@ -191,9 +196,12 @@ class NodeWorld(World):
         for fault in self._nodes[action.node].command.faults if not number else ():
             times = 0 if not fault.nth else fault.times or _FOR_EVER
             self._fail_call(action.node, fault, step, skip=max(fault.nth - 1, 0), times=times)
-        data = self._nodes[action.node].start()
+        node = self._nodes[action.node]
+        data = node.start()
+        flags = StartFlag(0) if self._calls is None else StartFlag.PLACES
+        flags |= StartFlag.EXPLORES if node.command.explores else StartFlag(0)
         self._network.all_started = all(node.starts for node in self._nodes)
-        self._order(NodeOrder.START, action.node, step, number=number, other=int(self._calls is not None), data=data)
+        self._order(NodeOrder.START, action.node, step, number=number, other=flags, data=data)
 
     def _restart(self, action: Action, step: ActionStep) -> None:
         step.disk = self._nodes[action.node].keep(action.channel)
@@ -214,6 +222,12 @@ class NodeWorld(World):
 
     def _complete(self, action: Action, step: ActionStep) -> None:
         self._order(NodeOrder.COMPLETE, action.node, step, number=action.number)
+
+    def _thread(self, action: Action, step: ActionStep) -> None:
+        node = self._nodes[action.node]
+        step.thread = node.threads[action.number]
+        node.turns[action.number] += 1
+        self._order(NodeOrder.CONTINUE, action.node, step, number=action.number)
 
     def _deliver(self, action: Action, step: ActionStep) -> None:
         packet, end = self._network.packet(action)
@@ -270,7 +284,7 @@ class NodeWorld(World):
         self._clocks.move(node, timer.due_ns)
         before = (len(step.sent), len(step.wrote), step.ended)
         self._order(NodeOrder.FIRE, node, step, number=timer.number)
-        quiet = (len(step.sent), len(step.wrote), step.ended) == before
+        quiet = (len(step.sent), len(step.wrote), step.ended) == before and not self._nodes[node].threads
         self._nodes[node].timers.fired(timer, quiet)
         return quiet
 
@@ -331,6 +345,8 @@ class NodeWorld(World):
         if tag != NodeOrder.KILL and node not in step.ran:
             self._nodes[node].acts()
             step.ran.add(node)
+        for each in self._nodes:
+            each.threads.clear()
         self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
         try:
             for frame in self._wire.events():
@@ -370,6 +386,9 @@ class NodeWorld(World):
                 node.status = step.ended = frame.number
         elif frame.tag == NodeEvent.CALLED and self._calls:
             self._calls.called(node.trace, (frame.number, frame.other))
+        elif frame.tag == NodeEvent.RUNNABLE:
+            call = self._calls.take() if self._calls else 0
+            node.threads[frame.number] = ThreadWait(frame.data.decode(errors="replace"), call)
         elif frame.tag == NodeEvent.FAULT_MET:
             self.met_faults.add(frame.number)
         elif frame.tag == NodeEvent.UNCONTROLLED:

@@ -9,7 +9,7 @@ from crashcheck.runtime.nodes.world import NodeWorld
 
 Worlds = Callable[..., NodeWorld]  # made of commands
 
-USUAL = (ActionKind.START, ActionKind.CONNECT, ActionKind.DELIVER, ActionKind.TIMER)
+USUAL = (ActionKind.THREAD, ActionKind.START, ActionKind.CONNECT, ActionKind.DELIVER, ActionKind.TIMER)
 
 
 def usual(world: NodeWorld) -> list[Action]:

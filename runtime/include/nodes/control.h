@@ -30,6 +30,7 @@
  *   calls         the table of calls
  *   faults        calls that are made to fail
  *   filter        which calls stop
+ *   turns         which of several threads continues, where the caller chooses
  *   start         starts a node
  *   lives         births and ends of threads
  *   run           the threads, from stop to stop
@@ -68,6 +69,8 @@ struct node {
     bool alive;             /* its first process runs */
     bool read_clock;        /* in this step */
     bool places;            /* calls that send are placed */
+    bool explores;          /* which of several threads continues is the caller's choice */
+    bool chooses;           /* such a choice is due: no thread of it runs by itself */
     uint32_t clock_reads;   /* in this step */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
@@ -125,6 +128,7 @@ struct thread {
     size_t saved_size;      /* of a piece */
     uint64_t remains_at;    /* where the time that is left of a sleep goes when a signal ends it, or 0 */
     bool yields;            /* it waits only for its turn */
+    bool yielded;           /* no other thread of its node has run since it did */
     bool holding;           /* it waits as soon as its call returns */
     bool answered;          /* its call is over: it may stay stopped for any time */
     bool recorded;          /* the return of its call will be recorded */
@@ -141,7 +145,8 @@ struct thread *thread_of(pid_t tid);
 struct process *process_of(pid_t pid);
 void thread_forget(struct thread *thread);      /* the last one: its process as well */
 void ready(struct thread *thread);              /* continues when those before it wait */
-struct thread *next_ready(void);                /* takes it from the queue; NULL: none */
+void unqueue(struct thread *thread);
+struct thread *next_ready(void);                /* takes it from the queue; NULL: none, but of nodes whose caller chooses */
 bool may_run(void);                             /* whether one is in the queue */
 void name_uncontrolled(struct node *node, const char *what);
 void clock_read(struct node *node);
@@ -401,8 +406,13 @@ void vfork_done(struct thread *child);                      /* it executes or en
 void end_of_other(pid_t tid, int status);
 void settle_all(struct node *node);                         /* waits until all processes that are ending have ended */
 
+/* turns.c */
+void turns_offer(void);                     /* finds out which nodes have a choice */
+void turns_announce(void);                  /* names their threads */
+struct thread *turn_of(const struct node *node, uint32_t number); /* one that was offered, or NULL */
+
 /* run.c */
-void run(void);             /* until all threads wait */
+void run(struct thread *chosen); /* this one, or NULL, and all others until they wait or there is a choice */
 void run_end(struct node *node); /* ends all processes of it */
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define CC_WIRE_VERSION 3
+#define CC_WIRE_VERSION 4
 
 struct cc_frame {
     uint8_t tag;
@@ -23,8 +23,13 @@ struct cc_frame {
 /* An address is 16 bytes of IPv6 (of IPv4: mapped); its port is beside it. */
 #define CC_ADDRESS 16
 
+enum cc_start_flags {
+    CC_START_PLACES = 1,   /* calls that send, and those in which threads wait that may continue, are placed (CC_CALLED) */
+    CC_START_EXPLORES = 2, /* which of several threads continues is the caller's choice */
+};
+
 enum cc_order {
-    CC_START = 1,      /* number: of this start; other: 1 if calls that send are placed (CC_CALLED); bytes: folder, trace or nothing, count of words, words, variables, each ended by a 0 */
+    CC_START = 1,      /* number: of this start; other: cc_start_flags; bytes: folder, trace or nothing, count of words, words, variables, each ended by a 0 */
     CC_REQUEST,        /* number: the listening socket; other: the connecting one, which does not yet hear of it */
     CC_CONNECTED,      /* number: the connecting socket; other: 0, or the error */
     CC_ARRIVE,         /* number: a connected socket; bytes: data for it */
@@ -34,6 +39,7 @@ enum cc_order {
     CC_FIRE,           /* number: of the timer, of this node */
     CC_FAULT,          /* bytes: name of a call, of which `port` fail (65535: all) after the next `number`; other: the error, and from bit 16 on the fault's number */
     CC_COMPLETE,       /* number: of the request to a file, of this node */
+    CC_CONTINUE,       /* number: of the thread, of those that were offered last (CC_RUNNABLE) */
     CC_KILL,           /* all processes of the node; other: 1 if its machine loses the power, and its trace ends */
 };
 
@@ -59,7 +65,8 @@ enum cc_event {
     CC_COMPARED,       /* a time was compared; bytes: where; value: when the outcome is another one, UINT64_MAX: never */
     CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
     CC_FAULT_MET,      /* number: of the fault with which a call of the node fails */
-    CC_CALLED,         /* number: the site of the call that sends what the next event is about; other: its stack, of the node's trace */
+    CC_CALLED,         /* number: the site of the call that the next event is about; other: its stack, of the node's trace */
+    CC_RUNNABLE,       /* before CC_REST: number: a thread that may continue, which is the caller's choice; bytes: its name, if calls are placed */
 };
 
 #endif

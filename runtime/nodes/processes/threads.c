@@ -68,7 +68,7 @@ struct thread *thread_new(struct process *process, pid_t tid, pid_t known_as)
     return thread;
 }
 
-static void unqueue(struct thread *thread)
+void unqueue(struct thread *thread)
 {
     for (struct thread **at = &first_ready; *at; at = &(*at)->next_ready) {
         if (*at != thread)
@@ -116,11 +116,10 @@ bool may_run(void)
 struct thread *next_ready(void)
 {
     struct thread *thread = first_ready;
-    if (!thread)
-        return NULL;
-    first_ready = thread->next_ready;
-    if (!first_ready)
-        last_ready = &first_ready;
+    while (thread && thread->process->node->chooses)
+        thread = thread->next_ready;
+    if (thread)
+        unqueue(thread);
     return thread;
 }
 

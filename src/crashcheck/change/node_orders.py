@@ -70,7 +70,10 @@ def searched_all(version: NodeVersion, other: NodeVersion) -> bool:
     if mine is None or theirs is None or not version.result.states.feasible_exact:
         return False
     limits = [(nodes.bounds, nodes.clock_error_ns, nodes.faults, nodes.check) for nodes in (mine, theirs)]
-    crashes = [[(name, node.crash, node.ends, node.status) for name, node in nodes.each()] for nodes in (mine, theirs)]
+    crashes = [
+        [(name, node.crash, node.ends, node.status, node.threads) for name, node in nodes.each()]
+        for nodes in (mine, theirs)
+    ]
     same_model = version.config.model == other.config.model
     return same_model and limits[0] == limits[1] and crashes[0] == crashes[1]
 

@@ -36,6 +36,8 @@ _OF_NODES = ("folder", "index", "address", "peers", "project")  # placeholders
 _OF_CHECKS = ("state", "project")
 
 Crash = Literal["process", "machine"]
+EXPLORE_THREADS = "explore"
+THREADS = ("first", EXPLORE_THREADS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class NodeConfig:
     status: Annotated[
         tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(description="a list of exit statuses, as in [0, 1]")
     ] = (0,)
+    threads: Annotated[str, choice(THREADS)] = "first"  # which of several continues, after a call that waited
     env: Environment = field(default_factory=dict)
 
 

@@ -30,7 +30,7 @@ from crashcheck.checker.token import DIGEST_BYTES, OrderToken
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.config.faults import NodeFault
-from crashcheck.config.nodes import NO_CRASH_MODEL, NodeConfig, NodesConfig
+from crashcheck.config.nodes import EXPLORE_THREADS, NO_CRASH_MODEL, NodeConfig, NodesConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
 from crashcheck.runtime.build import NodePrograms, build_nodes
@@ -103,7 +103,8 @@ class NodeSetup:
             for at, fault in enumerate(self.nodes.faults)
             if fault.node in ("", node.name)
         )
-        return NodeCommand(words, folder.name, seed, node.ends, frozenset(node.crash), variables, faults)
+        explores = node.threads == EXPLORE_THREADS
+        return NodeCommand(words, folder.name, seed, node.ends, frozenset(node.crash), variables, faults, explores)
 
     def words(self, number: int, command: Command, folder: Path) -> tuple[str, ...]:
         """A node's command. A program that is named by a path is found from the configuration's folder."""
@@ -151,6 +152,7 @@ class NodeSetup:
             state.update(
                 repr((name, shown, node.folder, node.seed, node.crash, node.ends, sorted(node.env.items()))).encode()
             )
+            state.update(node.threads.encode())
             for word in words:
                 path = self.config.folder / word
                 if path.is_file():
