@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from crashcheck.runtime.sparse import copy_tree
 from crashcheck.runtime.trace_format import HEADER
 
 _TRACE = "trace.cct"
+_IN_TEMPORARY = re.compile(r"(?<![\w./-])/tmp/+([^/\s:,;'\"]+)")  # the first part of a path
 _VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
 
 
@@ -102,11 +104,16 @@ NameCalls = Callable[[Path, Sequence[Call]], Sequence[tuple[str, ...]]]
 
 @dataclass(slots=True)
 class Machine:
-    """What is known of a node. `records`: where its traces are made, or None."""
+    """What is known of a node.
+
+    `records`: where its traces are made, or None. `private`: its own /tmp and /dev/shm. What is there is kept as long
+    as the machine runs, and nobody syncs it.
+    """
 
     command: NodeCommand
     folder: Path
     records: Path | None
+    private: Path
     starts: int = 0  # of its process
     powered: int = 0  # how often the machine was started
     alive: bool = False  # the process
@@ -129,6 +136,13 @@ class Machine:
             self.folder.mkdir(parents=True)
         else:
             copy_tree(self.command.seed, self.folder)
+        self._empty_private()
+
+    def _empty_private(self) -> None:
+        shutil.rmtree(self.private, ignore_errors=True)
+        for name in ("tmp", "shm"):
+            (self.private / name).mkdir(parents=True)
+            (self.private / name).chmod(0o1777)
 
     @property
     def content(self) -> NodeContent:
@@ -159,6 +173,8 @@ class Machine:
         texts = [
             str(self.folder),
             str(self._home / _TRACE) if self.records else "",
+            str(self.private),
+            ":".join(sorted(set(_shown((str(self.folder), *self.command.words, *variables.values()))))),
             str(len(self.command.words)),
             *self.command.words,
             *(f"{name}={value}" for name, value in sorted(variables.items()) if name not in _VARYING),
@@ -183,9 +199,10 @@ class Machine:
         seal(self._home / _TRACE)
         return NodeRecording(self._home / _TRACE, self._home / "first", self.folder, self._since)
 
-    def lose_power(self, crash: CrashDisk) -> CrashedDisk | None:
-        """Find out what its disk may have kept, once all its processes have ended."""
-        if self.records:
+    def lose_power(self, crash: CrashDisk | None) -> CrashedDisk | None:
+        """Find out what its disk may have kept, once all its processes have ended; no more is left of its memory."""
+        self._empty_private()
+        if self.records and crash is not None:
             self.disk = crash(self.recording())
         return self.disk
 
@@ -207,6 +224,12 @@ class Machine:
 
     def remove(self) -> None:
         """Remove its files."""
-        for folder in (self.folder, self.records):
+        for folder in (self.folder, self.records, self.private):
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shown(texts: Iterable[str]) -> Iterator[str]:
+    """The folders in /tmp that texts name a path in, and that are there: a node finds them in its own /tmp."""
+    for text in texts:
+        yield from (name for name in _IN_TEMPORARY.findall(text) if Path("/tmp", name).is_dir())

@@ -70,6 +70,7 @@ class NodeWorld(World):
                 command,
                 folder / (command.folder or f"n{index}"),
                 folder / "traces" / f"n{index}" if self._calls is not None or recorded & command.crash else None,
+                folder / "private" / f"n{index}",
             )
             for index, command in enumerate(commands)
         ]
@@ -299,7 +300,7 @@ class NodeWorld(World):
         self._nodes[action.node].crashed = "machine"
         self._network.power_lost(action.node)
         self._order(NodeOrder.KILL, action.node, step, other=1)
-        disk = self._nodes[action.node].lose_power(self._crash_disk) if self._crash_disk is not None else None
+        disk = self._nodes[action.node].lose_power(self._crash_disk)
         if disk is not None:
             self.untried_disks += not disk.complete
         for what in disk.unaccounted if disk is not None else ():

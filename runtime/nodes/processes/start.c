@@ -2,6 +2,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +32,8 @@
 struct command {
     const struct node *node;
     const char *folder;
+    const char *private;    /* holds what is its /tmp and its /dev/shm */
+    char *shown;            /* folders in our /tmp that it finds in its own, with : between */
     char **words, **variables;
 };
 
@@ -85,10 +89,28 @@ static bool place_folder(struct command *command)
     return true;
 }
 
-/* The node's process until it becomes its program. The status with which it ends is the error. */
-static _Noreturn void become(const struct command *command, int hello, const int *outputs, bool placed)
+/* Two nodes that write /tmp/x.pid write two files. What the command needs of our /tmp stays where it is. */
+static bool own_temporary(const struct command *command)
 {
-    char byte = placed;
+    char from[PATH_MAX], to[PATH_MAX], *rest = NULL;
+    for (const char *name = strtok_r(command->shown, ":", &rest); name; name = strtok_r(NULL, ":", &rest)) {
+        snprintf(from, sizeof from, "/tmp/%s", name);
+        snprintf(to, sizeof to, "%s/tmp/%s", command->private, name);
+        if ((mkdir(to, 0755) != 0 && errno != EEXIST) || mount(from, to, NULL, MS_BIND | MS_REC, NULL) != 0)
+            return false;
+    }
+    snprintf(from, sizeof from, "%s/shm", command->private);
+    if (mount(from, "/dev/shm", NULL, MS_BIND, NULL) != 0)
+        return false;
+    snprintf(from, sizeof from, "%s/tmp", command->private);
+    return mount(from, "/tmp", NULL, MS_BIND | MS_REC, NULL) == 0;
+}
+
+enum { PLACED = 1, TEMPORARY = 2 }; /* what the node's process says of itself */
+
+/* The node's process until it becomes its program. The status with which it ends is the error. */
+static _Noreturn void become(const struct command *command, int hello, const int *outputs, char byte)
+{
     int null = open("/dev/null", O_RDONLY);
     setsid();
     personality(ADDR_NO_RANDOMIZE);
@@ -119,9 +141,10 @@ static _Noreturn void be_init(struct command *command, int hello, const int *out
     if (apart && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
     bool placed = apart && place_folder(command);
+    bool temporary = apart && own_temporary(command);
     pid_t child = fork();
     if (child == 0)
-        become(command, hello, outputs, placed);
+        become(command, hello, outputs, (char)((placed ? PLACED : 0) | (temporary ? TEMPORARY : 0)));
     syscall(SYS_close_range, 0, ~0u, 0);
     for (;;)
         if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD) /* all have ended */
@@ -137,20 +160,18 @@ static pid_t fork_apart(bool *apart)
 }
 
 /* Who sent the first byte, in our numbers. */
-static pid_t hear(int hello, bool *placed)
+static pid_t hear(int hello, char *byte)
 {
-    char byte;
     union {
         struct cmsghdr header;
         char room[CMSG_SPACE(sizeof(struct ucred))];
     } control;
-    struct iovec part = {&byte, 1};
+    struct iovec part = {byte, 1};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     struct ucred from;
     if (recvmsg(hello, &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
         return 0;
     memcpy(&from, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof from);
-    *placed = byte;
     return from.pid;
 }
 
@@ -254,8 +275,9 @@ struct thread *start(struct node *node, char *bytes, size_t size)
 {
     int hello[2], one = 1;
     bool apart;
-    char *end = bytes + size, *trace = bytes + strlen(bytes) + 1, *rest = trace + strlen(trace) + 1;
-    struct command command = {.node = node, .folder = bytes};
+    char *end = bytes + size, *trace = bytes + strlen(bytes) + 1, *private = trace + strlen(trace) + 1;
+    char *shown = private + strlen(private) + 1, *rest = shown + strlen(shown) + 1;
+    struct command command = {.node = node, .folder = bytes, .private = private, .shown = shown};
     size_t count = (size_t)strtoul(rest, NULL, 10), variables = 0;
     command.words = split(rest + strlen(rest) + 1, end, count, &rest);
     for (const char *at = rest; at < end; at += strlen(at) + 1)
@@ -275,15 +297,17 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     if (init == 0)
         be_init(&command, hello[1], node->outputs, apart, user, group);
     close(hello[1]);
-    bool placed = false;
-    pid_t pid = hear(hello[0], &placed);
+    char byte = 0;
+    pid_t pid = hear(hello[0], &byte);
     node->init = init;
     if (!pid)
         fail("start", "the process ended");
     if (!apart)
         name_uncontrolled(node, "process numbers");
-    else if (!placed)
+    else if (!(byte & PLACED))
         name_uncontrolled(node, "the path of the folder");
+    if (apart && !(byte & TEMPORARY))
+        name_uncontrolled(node, "files in /tmp");
     struct thread *thread = executing(node, pid, hello[0], command.words[0]);
     if (!apart)
         thread->process->known_as = thread->known_as = pid;

@@ -43,6 +43,7 @@ from crashcheck.stages.node_checks import CommandChecks, NodeStates
 from crashcheck.stages.phases import OnProgress
 
 _FOLDER = "nodes"  # in a run's folder
+_TEMPORARY = ("TMPDIR", "TEMPDIR", "TEMP", "TMP")  # variables: the place is a node's own /tmp
 STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memory
 
 
@@ -96,7 +97,7 @@ class NodeSetup:
             raise CrashcheckError(
                 "node-seed", f"[[node]] seed: {seed} is no folder.", "Make it, for example in [build]."
             )
-        variables = {**inherited_environment(), **node.env}
+        variables = {**inherited_environment(*_TEMPORARY), **node.env}
         words = self.words(number, node.command, folder)
         faults = tuple(
             CallFault(at, fault.call, getattr(errno, fault.error), fault.nth, fault.times)
