@@ -23,6 +23,7 @@ static struct {
     uint64_t most_ns;            /* AI: threshold */
     bool observes;               /* logs, and never stalls */
     bool learns;                 /* a log was named: where a training build writes what it saw */
+    uint64_t seed;               /* 0: training does not hold threads up */
 } option;
 
 /* cc_guard_unit.met: what is done before an access of a unit. */
@@ -47,7 +48,7 @@ static bool option_is(const char **text, const char *name)
     return true;
 }
 
-/* "stall=MICROSECONDS,most=NUMBER,log=FILE,observe"; the path ends the list. The path, or NULL. */
+/* "stall=MICROSECONDS,most=NUMBER,observe,perturb=SEED,log=FILE"; the path ends the list. The path, or NULL. */
 static const char *read_options(const char *text)
 {
     uint64_t stall_us = STALL_US, most = MOST_STALLS;
@@ -59,6 +60,8 @@ static const char *read_options(const char *text)
             most = raw_number(&text);
         else if (option_is(&text, "observe"))
             option.observes = true;
+        else if (option_is(&text, "perturb="))
+            option.seed = raw_number(&text);
         else if (option_is(&text, "log="))
             path = text;
         else
@@ -67,7 +70,7 @@ static const char *read_options(const char *text)
             text++;
     }
     if (text && *text && !path)
-        report("crashcheck guard: CRASHCHECK_GUARD is not stall=MICROSECONDS,most=NUMBER,observe,log=FILE\n");
+        report("crashcheck guard: CRASHCHECK_GUARD is not stall=MICROSECONDS,most=NUMBER,observe,perturb=SEED,log=FILE\n");
     option.stall_ns = stall_us * 1000;
     option.most_ns = option.stall_ns * most;
     return path;
@@ -264,6 +267,38 @@ static void learn(uint64_t id, const struct record *record)
         count(id, 0, CC_GUARD_ADDRESSED);
 }
 
+/* Of each thread the seed chooses a sixteenth of the sites. There it is held up for 16 us to 2 ms, at the first visit, the
+ * second, the fourth and so on: what runs rarely is held up as often as what is hot, and a run of any length takes little
+ * longer. Visits are counted in few counters, so that sites may share one. */
+#define SITES_OF_ONE 16u
+#define SHORTEST_HOLD_NS 16384u
+#define HOLD_DOUBLINGS 8u
+#define VISIT_COUNTERS 4096u
+
+static uint64_t scrambled(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ull;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebull;
+    return value ^ value >> 31;
+}
+
+/* In training, before an access: holds the thread up now and then, as a stall of the guard would, so that the runs show
+ * orders that the scheduler alone shows once in thousands. */
+static void perturb(uint64_t id)
+{
+    static _Atomic uint32_t visits[VISIT_COUNTERS];
+    uint64_t chosen = scrambled(id ^ scrambled(option.seed + cc_self.id));
+    if (chosen % SITES_OF_ONE)
+        return;
+    uint32_t visit = atomic_fetch_add_explicit(&visits[chosen / SITES_OF_ONE % VISIT_COUNTERS], 1, memory_order_relaxed) + 1;
+    if (visit & (visit - 1))
+        return;
+    struct timespec hold = {0, (long)(SHORTEST_HOLD_NS << scrambled(chosen + visit) % HOLD_DOUBLINGS)};
+    atomic_fetch_add(&stalled, 1);
+    raw3(SYS_nanosleep, (long)&hold, 0, 0);
+    atomic_fetch_sub(&stalled, 1);
+}
+
 /* Checks and records an access to `size` bytes from `offset` of a word, which stays held. `site`: NULL in training. */
 static void access_word(const struct cc_guard_site *site, uint64_t id, struct word *word, unsigned offset, unsigned size)
 {
@@ -316,6 +351,8 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
     cc_ready_thread();
     const struct cc_guard_site *site = met == GUARDED ? &unit->sites[index] : NULL;
     uint64_t id = site ? site->id : unit->key + index;
+    if (UNLIKELY(!site && option.seed))
+        perturb(id);
     if (UNLIKELY(site && !site->predecessors && size)) /* a fill of no bytes is no access */
         count(id, 0, CC_GUARD_UNTRAINED);
     uintptr_t end = at + size;

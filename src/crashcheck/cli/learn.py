@@ -37,6 +37,11 @@ def add_parser(subparsers: Any) -> None:
         "--keep-going", action="store_true", help="do not stop at a run that fails; nothing is learned from it"
     )
     parser.add_argument(
+        "--perturb",
+        action="store_true",
+        help="hold threads up at random for moments, in each run at other places: runs show more orders",
+    )
+    parser.add_argument(
         "--without-atomics",
         action="store_true",
         help="in a new file: do not observe atomic operations, nor guard them",
@@ -67,9 +72,10 @@ def learned_at(args: argparse.Namespace, config: Config) -> Path:
 def main(args: argparse.Namespace) -> int:
     if args.relax and not args.check:
         raise CrashcheckError("bad-option", "--relax needs --check: otherwise every passing run is learned from.")
-    if args.check and (args.runs is not None or args.keep_going):
+    if args.check and (args.runs is not None or args.keep_going or args.perturb):
         raise CrashcheckError(
-            "bad-option", "--runs and --keep-going cannot be used with --check, which runs the workload once."
+            "bad-option",
+            "--runs, --keep-going and --perturb cannot be used with --check, which runs the workload once.",
         )
     if args.runs is not None and args.runs < 1:
         raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
@@ -92,6 +98,7 @@ def main(args: argparse.Namespace) -> int:
         lambda line: print(line, flush=True),
         marked=args.marked,
         keep_going=args.keep_going,
+        perturb=args.perturb,
         atomics=not args.without_atomics,
         objects=args.objects,
     )
@@ -117,12 +124,14 @@ def learn(
     *,
     marked: bool = False,
     keep_going: bool = False,
+    perturb: bool = False,
     atomics: bool = True,
     objects: bool = False,
 ) -> AnticipatingInvariants:
     """Runs the workload `runs` times and merges what the runs show into the file at `path`.
 
     Whatever ends it early, the runs that passed before are kept. A run that fails ends it unless `keep_going`.
+    `perturb`: threads are held up at random, in each run that the file counts at other places.
     `atomics` and `objects`: as in LearnedSets; what is in the file stays so.
 
     Raises CrashcheckError: learn-run-failed if a run fails, learn-nothing, and those of running and of the file.
@@ -138,7 +147,7 @@ def learn(
         raise _learned_without("--without-atomics", path)
     first = learned.runs
     try:
-        with threaded_runs(config, _threads(config, learned)) as run:
+        with threaded_runs(config, _threads(config, learned), first if perturb else None) as run:
             for number in range(1, runs + 1):
                 try:
                     log = _passing(run, number, runs, learned.runs - first)

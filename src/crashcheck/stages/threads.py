@@ -20,8 +20,10 @@ Run = Callable[[int, bool], tuple[Log | None, ProcessEnd]]
 
 
 @contextmanager
-def threaded_runs(config: Config, threads: str) -> Iterator[Run]:
+def threaded_runs(config: Config, threads: str, perturb_after: int | None = None) -> Iterator[Run]:
     """Build for `threads` (a value of CRASHCHECK_THREADS), and give the function that runs the workload once.
+
+    `perturb_after`: training holds threads up at places that it chooses by this number plus the run's; None: nowhere.
 
     Raises CrashcheckError: those of `built`, `run_plain` and `read_log`.
     """
@@ -32,7 +34,8 @@ def threaded_runs(config: Config, threads: str) -> Iterator[Run]:
             path = work.resolve() / "threads.log"
             workload = workload_in(config, work, number)
             chosen = workload.env.get(OPTIONS, "")
-            options = f"{chosen},log={path}" if chosen else f"log={path}"
+            perturbed = f"perturb={perturb_after + number}" if perturb_after is not None else ""
+            options = ",".join(option for option in (chosen, perturbed, f"log={path}") if option)
             workload = replace(workload, must_succeed=must_succeed, env={**workload.env, OPTIONS: options})
             try:
                 end = run_plain(workload, work)

@@ -147,6 +147,16 @@ def test_interrupted_it_keeps_the_runs_that_passed(project: Project, number: sig
     assert f"from {len(kept) + 1} runs; nothing new since run 1" in lines[1]
 
 
+def test_perturbed_runs_hold_threads_up_at_other_places_each(project: Project) -> None:
+    project.workload("printenv CRASHCHECK_GUARD >> $OPTIONS; ./program")
+    project.environment["OPTIONS"] = str(project.folder / "options")
+    for words in (("--runs", "2", "--perturb"), ("--perturb", "--runs", "1"), ("--runs", "1")):
+        assert project.run(*words).returncode == 0
+    options = [line.split(",") for line in (project.folder / "options").read_text(encoding="utf-8").splitlines()]
+    assert [words[0] for words in options[:3]] == ["perturb=1", "perturb=2", "perturb=3"]
+    assert options[3][0].startswith("log=")
+
+
 def test_the_curve_sums_up_runs_in_steps_that_double() -> None:
     assert curve([9]) == "9 in run 1"
     assert curve([9, 4, 2, 1]) == "9 in run 1, 4 in run 2, 3 in runs 3–4"
@@ -156,7 +166,8 @@ def test_the_curve_sums_up_runs_in_steps_that_double() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--relax",), ("--check", "--runs", "2"), ("--check", "--keep-going"), ("--runs", "0")]
+    "words",
+    [("--relax",), ("--check", "--runs", "2"), ("--check", "--keep-going"), ("--check", "--perturb"), ("--runs", "0")],
 )
 def test_options_that_make_no_sense_together_are_refused(project: Project, words: tuple[str, ...]) -> None:
     done = project.run(*words)

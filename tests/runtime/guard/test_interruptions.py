@@ -68,3 +68,10 @@ def test_no_thread_runs_unguarded_while_another_starts_the_runtime(program: Path
         subprocess.run([program, "together"], env={"CRASHCHECK_GUARD": f"log={log_file}"}, check=True, timeout=60)
         rows = read_log(log_file).of(ObservationKind.REMOTE)
         assert rows["count"].sum() == 4
+
+
+def test_training_holds_threads_up_where_it_is_asked_to(tmp_path: Path) -> None:
+    """The program ends when one of its threads has seen the other one held up: at a new site each time, 1 of 16."""
+    program, log_file = compiled(tmp_path / "program", "guard_perturbed.c"), tmp_path / "log"
+    subprocess.run([program], env={"CRASHCHECK_GUARD": f"perturb=1,log={log_file}"}, check=True, timeout=60)
+    assert read_log(log_file).of(ObservationKind.REMOTE)["count"].sum() > 0
