@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
         raise CrashcheckError("bad-option", "--runs is for `crashcheck guard relax`; the least is 1.")
     if args.bias is not None and (args.action != "build" or not 0 <= args.bias <= 100):
         raise CrashcheckError("bad-option", "--bias is for building, and a percentage from 0 to 100.")
-    config = load(args.config)
+    config = load(args.config, files=False)
     path = learned_at(args, config).resolve()
     if args.action == "build":
         print(build(config, path, args.bias))

@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
         )
     if args.runs is not None and args.runs < 1:
         raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
-    config = load(args.config)
+    config = load(args.config, files=False)
     path = learned_at(args, config)
     if (args.without_atomics or args.objects) and (args.marked or args.check):
         raise CrashcheckError(

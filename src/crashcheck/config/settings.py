@@ -199,8 +199,10 @@ class Config:
     nodes: NodesConfig | None = None  # [[node]]: then there is no workload, pool or check of files
 
 
-def load(path: Path | str, *, nodes: bool = False) -> Config:
-    """Read and check `path`, a crashcheck.toml or a folder that holds one. `nodes`: it may describe nodes.
+def load(path: Path | str, *, nodes: bool = False, files: bool = True) -> Config:
+    """Read and check `path`, a crashcheck.toml or a folder that holds one.
+
+    `nodes`: it may describe nodes; `files`: the command works on files, so that [pool] and [check] must be there.
 
     Raises CrashcheckError: config-missing, config-syntax, config-unknown-key, config-required, config-type,
     config-value, config-placeholder, config-nodes.
@@ -220,14 +222,14 @@ def load(path: Path | str, *, nodes: bool = False) -> Config:
     except UnicodeDecodeError as error:
         message = f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
         raise CrashcheckError("config-syntax", message) from None
-    config = parse(text, file)
+    config = parse(text, file, files=files)
     if config.nodes is not None and not nodes:
         message = f"{file} describes nodes ([[node]]), and this command works on the files of one program."
         raise CrashcheckError("config-nodes", message, "`crashcheck run` and `crashcheck replay` work on nodes.")
     return config
 
 
-def parse(text: str, path: Path) -> Config:
+def parse(text: str, path: Path, *, files: bool = True) -> Config:
     """Check `text` as if it were read from `path`; see `load`."""
     try:
         document = tomllib.loads(text)
@@ -248,6 +250,9 @@ def parse(text: str, path: Path) -> Config:
     for name in ("bounds", "time"):
         if name in document:
             raise CrashcheckError("config-nodes", f"{path}: [{name}] is of runs of nodes, and there is no [[node]].")
+
+    if not files:
+        document = {"pool": {"files": ["*"]}, "check": {"command": "true"}, **document}
 
     def section(name: str, kind: type[T], also: tuple[str, ...] = ()) -> Table[T]:
         return Table.of(path, name, document.get(name, {}), kind, also)

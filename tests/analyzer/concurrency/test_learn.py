@@ -147,6 +147,13 @@ def test_interrupted_it_keeps_the_runs_that_passed(project: Project, number: sig
     assert f"from {len(kept) + 1} runs; nothing new since run 1" in lines[1]
 
 
+def test_a_configuration_that_is_only_for_threads_needs_no_files_and_no_check(project: Project) -> None:
+    toml = project.folder / "crashcheck.toml"
+    toml.write_text(toml.read_text(encoding="utf-8").partition("[pool]")[0], encoding="utf-8")
+    project.learn()
+    assert run_crashcheck("guard", cwd=project.folder, env=project.environment).returncode == 0
+
+
 def test_perturbed_runs_hold_threads_up_at_other_places_each(project: Project) -> None:
     project.workload("printenv CRASHCHECK_GUARD >> $OPTIONS; ./program")
     project.environment["OPTIONS"] = str(project.folder / "options")
