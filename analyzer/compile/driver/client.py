@@ -95,14 +95,15 @@ def _is_question(word: str) -> bool:
 
 
 def run_plain(words: list[str], cxx: bool) -> int:
-    """Become clang. Returns only if there is none."""
+    """Become clang, without optimisation at link time. Returns only if there is none."""
     from crashcheck.analyzer.compile.driver.toolchain import find_compiler
     from crashcheck.errors import CrashcheckError
 
     name = "crashcheck-c++" if cxx else "crashcheck-cc"
     try:
         command = find_compiler().command(cxx)
-        os.execv(command[0], [*command, *words])
+        # A probe may link what it compiled in a call that is no probe, and that one ignores -flto.
+        os.execv(command[0], [*command, *(word for word in words if not word.startswith("-flto"))])
     except CrashcheckError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
     except OSError as error:

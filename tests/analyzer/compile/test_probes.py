@@ -79,3 +79,17 @@ def test_a_probe_links_and_runs_without_hooks(tmp_path: Path, environment: dict[
     subprocess.run(["crashcheck-cc", "-o", "conftest", "conftest.c"], cwd=tmp_path, env=environment, check=True)
     assert subprocess.run([str(tmp_path / "conftest")], capture_output=True, text=True, check=True).stdout == "yes\n"
     assert read_sections(str(tmp_path / "conftest")) == {}
+
+
+def test_what_a_probe_compiled_with_lto_can_be_linked_by_what_is_no_probe(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """As gnulib asks for the inline functions of wchar.h: it renames the objects of two probes, and links them."""
+    for number, source in enumerate(
+        ("int zero(void);\nint main(void) { return zero(); }\n", "int zero(void) { return 0; }\n")
+    ):
+        (tmp_path / "conftest.c").write_text(source, encoding="utf-8")
+        subprocess.run(["crashcheck-cc", "-flto", "-c", "conftest.c"], cwd=tmp_path, env=environment, check=True)
+        (tmp_path / "conftest.o").rename(tmp_path / f"conftest{number}.o")
+    link = ["crashcheck-cc", "-flto", "-o", "conftest", "conftest0.o", "conftest1.o"]
+    subprocess.run(link, cwd=tmp_path, env=environment, check=True)
