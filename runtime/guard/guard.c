@@ -267,12 +267,13 @@ static void learn(uint64_t id, const struct record *record)
         count(id, 0, CC_GUARD_ADDRESSED);
 }
 
-/* Of each thread the seed chooses a sixteenth of the sites. There it is held up for 16 us to 2 ms, at the first visit, the
+/* Of each thread the seed chooses a sixteenth of the sites. There it is held up for 16 us to 33 ms, at the first visit, the
  * second, the fourth and so on: what runs rarely is held up as often as what is hot, and a run of any length takes little
- * longer. Visits are counted in few counters, so that sites may share one. */
+ * longer. Its first access counts as a site, too. Visits are counted in few counters, so that sites may share one. */
+#define FIRST_ACCESS 0u
 #define SITES_OF_ONE 16u
 #define SHORTEST_HOLD_NS 16384u
-#define HOLD_DOUBLINGS 8u
+#define HOLD_DOUBLINGS 12u
 #define VISIT_COUNTERS 4096u
 
 static uint64_t scrambled(uint64_t value)
@@ -348,11 +349,15 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
     uint32_t met = unit->met == UNKNOWN || unit->met == IGNORED ? meet(unit) : unit->met;
     if (met == IGNORED)
         return;
+    bool is_first = !cc_self.tid;
     cc_ready_thread();
     const struct cc_guard_site *site = met == GUARDED ? &unit->sites[index] : NULL;
     uint64_t id = site ? site->id : unit->key + index;
-    if (UNLIKELY(!site && option.seed))
+    if (UNLIKELY(!site && option.seed)) {
+        if (UNLIKELY(is_first))
+            perturb(FIRST_ACCESS);
         perturb(id);
+    }
     if (UNLIKELY(site && !site->predecessors && size)) /* a fill of no bytes is no access */
         count(id, 0, CC_GUARD_UNTRAINED);
     uintptr_t end = at + size;

@@ -1,6 +1,7 @@
 /* What is known of each variable, found by its address without a search, and who has it at this moment. */
 #include <errno.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "guard/base.h"
 
@@ -99,8 +100,10 @@ struct record *cc_records(struct word *word, unsigned offset, unsigned size, uns
 /* Who has a word runs straight on to where it gives it up, unless it ends there, as all threads but one do in a forked child,
  * or a fault or signal jumps out of that: then the word is taken over. */
 #define SPINS 64u
-#define YIELDS 20000u
-#define LOOK_EVERY 16u /* yields, whether the owner is still there */
+#define YIELDS 64u
+#define NAPS 5000u       /* at least a second: the owner may wait for a processor that long */
+#define NAP_NS 200000
+#define LOOK_EVERY 16u /* yields and naps, whether the owner is still there */
 
 static bool is_gone(uint32_t tid)
 {
@@ -117,13 +120,16 @@ void cc_wait_for(struct word *word)
             return;
         if (waited < SPINS) {
             __builtin_ia32_pause();
-        } else if ((waited % LOOK_EVERY == 0 && is_gone(owner)) || waited > SPINS + YIELDS) {
+        } else if ((waited % LOOK_EVERY == 0 && is_gone(owner)) || waited > SPINS + YIELDS + NAPS) {
             if (atomic_compare_exchange_strong(&word->owner, &owner, cc_self.tid)) {
                 __atomic_fetch_add(&cc_log->taken_over, 1, __ATOMIC_RELAXED);
                 return;
             }
-        } else {
+        } else if (waited < SPINS + YIELDS) {
             raw3(SYS_sched_yield, 0, 0, 0);
+        } else {
+            struct timespec nap = {0, NAP_NS};
+            raw3(SYS_nanosleep, (long)&nap, 0, 0);
         }
     }
 }
