@@ -379,15 +379,17 @@ class Register:
         covered = [other for other in proved if self._synced(other.cause) == self._synced(draft.cause)]
         apart = [other for other in proved if other not in covered]
         atomic = [other for other in apart if other.cause.no_sync_helps]
+        own = sentence.message(self.subject, draft.cause)
         for words, which in (
             ("the same fix also fixes", covered),
             ("other syncs are missing, too", [other for other in apart if other not in atomic]),
             ("other crashes, which no sync prevents, fail too", atomic),
             ("probably for the same reason, not proved", doubted),
         ):
-            also = list(dict.fromkeys(sentence.message(self.subject, other.cause) for other in which))
+            also = dict.fromkeys(sentence.message(self.subject, other.cause) for other in which)
+            also.pop(own, None)
             if also:
-                yield f"{words}: {listed(also, _ALSO_SHOWN)}"
+                yield f"{words}: {listed(list(also), _ALSO_SHOWN)}"
 
     def _synced(self, cause: Cause) -> frozenset[int]:
         """Files or directories whose sync covers a loss; none where flushes do, or where all is one file."""

@@ -37,6 +37,17 @@ def test_an_unsynced_rename_is_found_and_the_folder_ends_as_the_command_leaves_i
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"f": b"new content"}
 
 
+def test_no_note_repeats_the_sentence_of_its_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_text("content")
+    assert main(["try", "--", "sh", "-c", "cp a b; mv b c; echo ready"]) == EXIT_FINDINGS
+    printed = capfd.readouterr().err
+    assert printed.count("what was written to `b` can be lost in a crash although `ready` was printed") == 1
+    assert "the same fix" not in printed
+
+
 def test_a_program_in_python_is_shown_its_own_function_and_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
