@@ -187,7 +187,7 @@ class _DebugFile:
                 base = entry.base_address
                 continue
             start = 0 if getattr(entry, "is_absolute", False) else base
-            # Go's linker writes what lies below the base as an offset that wraps around.
+            # Go's linker writes what is below the base as an offset that wraps around.
             low, high = ((start + offset) % _ADDRESSES for offset in (entry.begin_offset, entry.end_offset))
             if low < high < _HIGHEST:
                 out.append((low, high))

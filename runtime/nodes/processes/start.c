@@ -106,7 +106,7 @@ static bool own_temporary(const struct command *command)
     return mount(from, "/tmp", NULL, MS_BIND | MS_REC, NULL) == 0;
 }
 
-enum { PLACED = 1, TEMPORARY = 2 }; /* what the node's process says of itself */
+enum { PLACED = 1, TEMPORARY = 2 }; /* what the process of the node reports of itself */
 
 /* The node's process until it becomes its program. The status with which it ends is the error. */
 static _Noreturn void become(const struct command *command, int hello, const int *outputs, char byte)

@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void store(int value)
 }
 """
 
-# A unit whose base is `main`; `early` lies below it, at an offset that wraps around, as Go's linker writes it.
+# A unit whose base is `main`; `early` is below it, at an offset that wraps around, as Go's linker writes it.
 WRAPPING = """\
     .file 0 "{folder}" "save.c"
     .text
