@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crashcheck import __version__, cli, config
-from crashcheck.cli.init import BUILDS
+from crashcheck.cli.init import BUILDS, LANGUAGES
 from crashcheck.cli.options import config_of
 from crashcheck.errors import CrashcheckError
 from support.ledger import CONFIG
@@ -29,7 +29,7 @@ def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path, capsys: p
     assert file.read_text() == "mine"
 
 
-@pytest.mark.parametrize("file", ["CMakeLists.txt", "meson.build", "configure"])
+@pytest.mark.parametrize("file", ["CMakeLists.txt", "meson.build", "configure", "configure.ac"])
 def test_init_builds_with_the_build_system_that_is_there(tmp_path: Path, file: str) -> None:
     (tmp_path / file).touch()
     assert cli.main(["init", str(tmp_path)]) == 0
@@ -37,6 +37,19 @@ def test_init_builds_with_the_build_system_that_is_there(tmp_path: Path, file: s
     assert made.build.command is not None
     assert BUILDS[file] == made.build.command.text
     assert made.workload.command.words[0] == "./build-crashcheck/program"
+
+
+@pytest.mark.parametrize("file", LANGUAGES)
+def test_init_records_the_calls_of_other_languages(tmp_path: Path, file: str) -> None:
+    for name in (file, "Makefile"):
+        (tmp_path / name).touch()
+    assert cli.main(["init", str(tmp_path)]) == 0
+    made = config.load(tmp_path)
+    build, program = LANGUAGES[file]
+    assert (made.build.command.text if made.build.command is not None else "") == build
+    assert (made.workload.command.text, made.workload.recorder) == (f"{program} {{pool}}", "syscalls")
+    assert (made.pool.files, made.model.name) == (("*",), "ext4")
+    assert made.check.command.text == f"{program} check {{pool}} {{stdout}}"
 
 
 def test_init_makes_the_folder_that_is_missing(tmp_path: Path) -> None:

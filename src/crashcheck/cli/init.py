@@ -90,6 +90,16 @@ BUILDS = {
     "meson.build": f"{{ test -d {APART} || CC=crashcheck-cc CXX=crashcheck-c++ meson setup {APART}; }} "
     f"&& ninja -C {APART}",
     "configure": f"mkdir -p {APART} && cd {APART} && ../configure CC=crashcheck-cc CXX=crashcheck-c++ && make",
+    "configure.ac": f"{{ test -f configure || autoreconf -i; }} && mkdir -p {APART} && cd {APART} "
+    "&& ../configure CC=crashcheck-cc CXX=crashcheck-c++ && make",
+}
+# By the file that shows another language: what builds a program ("": nothing does), and what runs it.
+LANGUAGES = {
+    "Cargo.toml": ("cargo build", "./target/debug/program"),
+    "go.mod": ("go build -o program .", "./program"),
+    "pom.xml": ("mvn -q package", "java -jar target/program.jar"),
+    "package.json": ("", "node program.js"),
+    **dict.fromkeys(("pyproject.toml", "setup.py", "requirements.txt"), ("", "python3 program.py")),
 }
 
 
@@ -97,12 +107,40 @@ _DESCRIPTION = f"Writes a {FILE_NAME} with comments and example commands, which 
 
 
 def template(folder: Path) -> str:
-    """TEMPLATE with the build command for the build system that `folder` has, else that of make."""
+    """TEMPLATE with the build command for the build system that `folder` has, else that of make.
+
+    Of a language that crashcheck-cc does not compile, the system calls are recorded.
+    """
     for file, command in BUILDS.items():
         if (folder / file).is_file():
             made = TEMPLATE.replace("make CC=crashcheck-cc CXX=crashcheck-c++", command)
             return made.replace('"./program', f'"./{APART}/program').replace('"./check', f'"./{APART}/check')
+    for file, (build, program) in LANGUAGES.items():
+        if (folder / file).is_file():
+            return _of_calls(build, program)
     return TEMPLATE
+
+
+def _of_calls(build: str, program: str) -> str:
+    """TEMPLATE for a program whose system calls are recorded."""
+    first = TEMPLATE.index("# Builds the program with")
+    building = f'# Builds the program, as always.\ncommand = "{build}"' if build else '# command = "make"'
+    workload = TEMPLATE.index("# What is recorded:")
+    pool = TEMPLATE.index("\n\n[pool]")
+    return (
+        TEMPLATE[:first]
+        + building
+        + TEMPLATE[TEMPLATE.index("\n\n# [setup]") : workload]
+        + "# What is recorded: a few dozen operations, the same in each run. Let the program print each operation\n"
+        "# that is done, and flush: what it printed before a crash must not be lost.\n"
+        f'command = "{program} {{pool}}"\ntimeout_s = 60\n'
+        'recorder = "syscalls"\n# env = {}'
+        + TEMPLATE[pool:]
+        .replace('files = ["*.db"]', 'files = ["*"]')
+        .replace("# {acked}: how many operations had been acknowledged; {stdout}: a", "# {stdout}: a")
+        .replace('command = "./check {pool}/data.db {acked}"', f'command = "{program} check {{pool}} {{stdout}}"')
+        .replace('name = "px86"', 'name = "ext4"')
+    )
 
 
 def add_parser(subparsers: Any) -> None:
