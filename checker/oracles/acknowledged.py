@@ -11,6 +11,10 @@ from crashcheck.checker.subject import UPDATES
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import Kind
 
+PRINTED_NOTHING = (
+    "the workload printed nothing. What goes to /dev/null or to a file in the watched folder does not count as printed"
+)
+
 
 def never_acknowledged(check: Command, trace: Trace, stdout: Path | None) -> tuple[str, ...]:
     """A remark for {acked} without marks, and one for {stdout} that is empty, or written only at the end.
@@ -28,10 +32,7 @@ def never_acknowledged(check: Command, trace: Trace, stdout: Path | None) -> tup
         )
     printed = stdout.read_bytes() if "stdout" in asked and stdout is not None else None
     if printed == b"":
-        remarks.append(
-            "the check reads {stdout}, which is empty in every crash state: the workload printed nothing. What goes to "
-            "/dev/null or to a file in the watched folder does not count as printed"
-        )
+        remarks.append("the check reads {stdout}, which is empty in every crash state: " + PRINTED_NOTHING)
     lines = printed.count(b"\n") if printed else 0
     if lines > 1 and not _printed_early(trace):
         remarks.append(

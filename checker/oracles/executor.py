@@ -236,4 +236,6 @@ class Executor(VerdictSource):
     def shown(self, point: int, pool: str) -> str:
         """The check as a person would type it for an image of a crash point, FIRST or FINAL, at `pool`."""
         operations = 0 if point == FIRST else self.images.acknowledged(point)[0]
-        return self.workers.setup.command.shown(pool, operations, "{stdout}")
+        setup = self.workers.setup
+        printed = "/dev/null" if point == FIRST else str(setup.recorded_stdout or "{stdout}")
+        return setup.command.shown(pool, operations, printed)

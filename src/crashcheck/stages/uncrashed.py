@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.execution.tasks import FINAL, FIRST
+from crashcheck.checker.oracles.acknowledged import PRINTED_NOTHING
 from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.timeouts import timeout_for
@@ -72,13 +73,17 @@ def uncrashed(
                 f"{_ended(verdict)}\n{_quoted(verdict.output)}\n" + "\n".join(f"  {line}" for line in lacks),
                 "Record what wrote there: docs/limits.md lists what is not recorded.",
             )
+        setup = executor.workers.setup
+        printed = setup.recorded_stdout if final and setup.command.command.holds("stdout") else None
+        empty = printed is not None and not printed.stat().st_size
+        silent = f"{{stdout}} is empty: {PRINTED_NOTHING}. " if empty else ""
         limit = ""
         if mapped := executor.workers.limits.memory_bytes:  # a database that reserves more passes by hand
             limit = f"Here it may map no more than {mapped >> 20} MiB: [check] memory_mib. "
         raise CrashcheckError(
             "check-rejects-final" if final else "check-rejects-first",
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
-            f"{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
+            f"{silent}{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
         )
     executor.set_timeout(timeout_for(slowest_s))
 
