@@ -11,6 +11,7 @@ writes; two orders in which dependent actions come in the same order are one par
     lose               its way             the message, its bound
     thread, complete                       its node
     timer, lapse                           its node; with `clock_error` the clock
+    quiet timer                            its node's ticks; with `clock_error` the clock
     crash                                  its node, the way to it and from it, its bound
     cut, heal                              both links; of a cut its bound
     reset                                  both nodes, both links, its bound
@@ -24,6 +25,8 @@ The way of a message is the way from its sender, the link, and the way to its re
 So two actions on one node are dependent (MODIST 3.2), a loss and a delivery of one message, a cut and a delivery on the
 link, and two failures that draw on one bound. Two deliveries on one link are dependent because their receiver is one
 node; to send is independent of a delivery of what was sent before.
+
+A timer is quiet if nobody else sees anything of it (ActionResult.quiet): when else it fires is not searched.
 
 What an action enables follows it in every order: there is an edge, but nothing to reverse.
 """
@@ -91,7 +94,7 @@ def footprint(action: Action, result: ActionResult | None = None, *, clock: bool
     elif kind is ActionKind.RESET:
         writes.update((*links, ("node", node), ("node", peer)))
     else:
-        writes.add(("node", node))
+        writes.add(("ticks" if result is not None and result.quiet else "node", node))
         if kind in (ActionKind.TIMER, ActionKind.LAPSE) and clock:
             writes.add(CLOCK)
     if kind in BOUND_OF:

@@ -58,6 +58,7 @@ class RunFacts(NamedTuple):
     places: bool = False  # whether messages are named by the calls that sent them as well
     compared: Mapping[int, str] = MappingProxyType({})  # places where times are compared, by name
     threads: Mapping[Action, ThreadWait] = MappingProxyType({})  # those that continue
+    fired: Mapping[Action, int] = MappingProxyType({})  # timers that fired in one action, where these are more than one
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,8 @@ class Describer:
             verb = f"has a failing {self.faults[action.number] if self.faults else 'call'}"
         elif action in facts.lost:
             verb = f"starts again without {facts.lost[action]}"
+        elif more := facts.fired.get(action, 1) - 1:
+            verb = f"and the next {more} fire" if more > 1 else "and the next fire"
         else:
             verb = _VERBS[action.kind]
         return f"{self.subject(action, facts)} {verb}"
@@ -252,7 +255,8 @@ def facts_of(run: NodeRun) -> RunFacts:
     lost = {one.action: _lost(one.disk) for one in results if one.disk is not None and one.disk.losses}
     compared = {one.name: one.place for result in results for one in result.compared}
     threads = {result.action: result.thread for result in results if result.thread is not None}
-    return RunFacts(sent, lost, compared=compared, threads=threads)
+    fired = {one.action: one.fired for one in results if one.fired > 1}
+    return RunFacts(sent, lost, compared=compared, threads=threads, fired=fired)
 
 
 def _lost(disk: DiskState) -> str:

@@ -163,6 +163,8 @@ class Dpor:
                 for action in sorted(excluded - before):
                     self._race_for_bound(states, run, order, action, at, needs.of(action))
             if at == len(run.chosen):
+                for action in enabled if run.ending is Ending.BOUND else ():
+                    self._race_of_pending(states, run, order, action, needs.of(action))
                 break
             action = run.chosen[at]
             races = order.add(run.footprints[at], needs.of(action))
@@ -228,6 +230,21 @@ class Dpor:
             if BOUND_OF.get(run.chosen[earlier].kind) == BOUND_OF[action.kind]:
                 first = order.initials(earlier, at, order.closed(direct))
                 self._plan(states[earlier], [run.chosen[number] if number < at else action for number in first])
+
+    def _race_of_pending(
+        self,
+        states: Sequence[_State],
+        run: NodeRun,
+        order: HappensBefore,
+        action: Action,
+        needs: frozenset[int],
+    ) -> None:
+        """Plan to let what could still happen at the end of a run that the bound cut happen earlier."""
+        direct = order.direct(footprint(action), needs)
+        for earlier in direct:
+            if earlier not in needs:
+                first = order.initials(earlier, len(run.chosen), order.closed(direct))
+                self._plan(states[earlier], [run.chosen[at] if at < len(run.chosen) else action for at in first])
 
     def _plan(self, state: _State, first: Sequence[Action]) -> None:
         """Plan to begin with one of some actions, unless that was done, or another run does it."""

@@ -8,16 +8,19 @@ and is first by default, was chosen later; one that was never chosen counts for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, HappensBefore, footprint
 from crashcheck.checker.nodes.runs import AT_END, NodeRun, order_of
 from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind
 
-# Makes the runs that take actions in these orders, where possible, until the caller has seen enough of them.
-Attempts = Callable[[Mapping[int, Sequence[Action]]], Iterator[tuple[int, NodeRun]]]
 _Part = TypeVar("_Part")
+_Found = TypeVar("_Found")
+# Asks for the runs that take actions in some orders, where possible, and ends with what these have shown.
+Attempts = Generator[Sequence[Sequence[Action]], Sequence[NodeRun], _Found]
+_AT_ONCE = 4  # orders whose runs may be made at the same time
 _ALL_ROUNDS = 64  # more than any number of parts can be halved
 _COARSE_ROUNDS = 4  # down to eighths: a failure at the beginning of a long run makes it short at once
 
@@ -68,34 +71,34 @@ def cost(run: NodeRun) -> RunCost:
 
 
 class Minimising:
-    """`best` is the smallest run so far, which stays if `attempts` raises an exception.
+    """`best` is the smallest run so far, which stays if nobody makes the rest of the runs.
 
     It is delta debugging (Zeller and Hildebrandt 2002): parts of a run are taken away, large ones first, so that a long
     run takes about as many attempts as there are actions in the smallest one.
     """
 
-    def __init__(self, run: NodeRun, attempts: Attempts) -> None:
-        self._attempts = attempts
+    def __init__(self, run: NodeRun) -> None:
         self._tried: set[tuple[Action, ...]] = set()  # of these none leads to a smaller run than the best one
         self.best = run
 
-    def shrink(self) -> None:
-        """Try what is smaller until none of it fails in the same way."""
+    def attempts(self) -> Attempts[Pair | None]:
+        """Try what is smaller until none of it fails in the same way; then find the `pair` of the best run."""
         before = None
         while before != (before := cost(self.best)):
-            self._take_away(_actions, _without, _COARSE_ROUNDS)
-            self._take_away(_failures, _without)
-            while self._first(_with_other_disks(self.best)) is not None:
+            yield from self._take_away(_actions, _without, _COARSE_ROUNDS)
+            yield from self._take_away(_failures, _without)
+            while (yield from self._first(_with_other_disks(self.best))) is not None:
                 pass
-            self._take_away(_out_of_order, _in_order)
-            self._take_away(_actions, _without)
+            yield from self._take_away(_out_of_order, _in_order)
+            yield from self._take_away(_actions, _without)
+        return (yield from self._pair())
 
     def _take_away(
         self,
         parts: Callable[[NodeRun], Sequence[_Part]],
         without: Callable[[Sequence[Action], Sequence[_Part]], list[Action]],
         rounds: int = _ALL_ROUNDS,
-    ) -> None:
+    ) -> Attempts[None]:
         """Try to do without all parts of one kind, then halves, then quarters, each from the end of the run on."""
         all_parts = len(parts(self.best))
         for size in filter(None, (all_parts >> halvings for halvings in range(rounds))):
@@ -103,30 +106,34 @@ class Minimising:
             while end > 0:
                 actions, there = until_failure(self.best), parts(self.best)
                 ends = range(end, 0, -size)
-                found = self._first(without(actions, there[max(at - size, 0) : at]) for at in ends)
+                found = yield from self._first([without(actions, there[max(at - size, 0) : at]) for at in ends])
                 if found is None:
                     break
                 end = min(ends[found] - size, len(parts(self.best)))
 
-    def _first(self, orders: Iterable[Sequence[Action]]) -> int | None:
+    def _first(self, orders: Iterable[Sequence[Action]]) -> Attempts[int | None]:
         """The place of the first order that leads to a smaller run failing in the same way, which is then the best."""
-        new = {at: tuple(order) for at, order in enumerate(orders)}
-        for at, run in self._attempts({at: order for at, order in new.items() if order not in self._tried}):
-            self._tried.add(new[at])
-            if _same(run, self.best) and cost(run) < cost(self.best):
-                self.best = run
-                return at
+        new = ((at, order) for at, order in enumerate(map(tuple, orders)) if order not in self._tried)
+        while some := list(islice(new, _AT_ONCE)):
+            runs = yield [order for _, order in some]
+            for (at, order), run in zip(some, runs, strict=True):
+                self._tried.add(order)
+                if _same(run, self.best) and cost(run) < cost(self.best):
+                    self.best = run
+                    return at
         return None
 
-    def pair(self) -> Pair | None:
+    def _pair(self) -> Attempts[Pair | None]:
         """Two actions such that the best run does not fail if the second one precedes the first.
 
         The latest such pair of the run; if there is none, of an action and one that was possible when it failed.
         """
-        reordered = list(_reordered(self.best))
-        for at, run in self._attempts({at: order for at, (_, order) in enumerate(reordered)}):
-            if not _same(run, self.best):
-                return reordered[at][0]
+        reordered = _reordered(self.best)
+        while some := list(islice(reordered, _AT_ONCE)):
+            runs = yield [order for _, order in some]
+            for (pair, _), run in zip(some, runs, strict=True):
+                if not _same(run, self.best):
+                    return pair
         return None
 
 

@@ -24,7 +24,7 @@ class Branch(NamedTuple):
 _SPANS = (0, 3, 6, 12)  # doublings between the most and the least frequent source of a run; a run draws one
 _FAILURE_DOUBLINGS = (1, 9)  # a failure of a bound is chosen once in 2 to 512 choices: runs have about as many actions
 _REDRAW_EVERY = 32  # choices, on average, until a source gets another weight
-_STRETCHES = (1, 8, 64)  # timers of a node in a row, on average, while they have no effect; a run draws one
+_STRETCHES = (1, 3, 8)  # timers of a node in a row, on average, while they have no effect; a run draws one
 
 _Source = tuple[str | int, ...]  # of failures: the name of their bound alone
 

@@ -32,6 +32,7 @@ class Ending(StrEnum):
     """Why a run is over."""
 
     COMPLETE = "complete"  # nothing may happen any more
+    IDLE = "idle"  # nothing but timers, which have had no effect for long
     ENDED = "ended"  # all nodes that are to end have ended
     BOUND = "bound"  # it has as many actions as the bound allows
     ASLEEP = "asleep"  # whatever may come is part of another run, or none that is asked for
@@ -85,7 +86,7 @@ class RunChecks:
     def begun(self, world: World) -> None:
         """The set-up of the world is over."""
 
-    def after(self, world: World, action: Action) -> Verdict | None:
+    def after(self, world: World, result: ActionResult) -> Verdict | None:
         return None
 
     def end(self, world: World) -> Verdict | None:
@@ -113,7 +114,7 @@ class RunRules:
     """What all runs of a search share. `failures`: how many there may be in a run, by the names in BOUND_OF."""
 
     roles: Sequence[NodeRole]
-    actions: int
+    actions: int  # timers without effect do not count
     failures: Mapping[str, int] = field(default_factory=dict)
     clock: bool = False  # all nodes have one clock, up to an error
     checks: StateChecks = field(default_factory=StateChecks)
@@ -169,6 +170,7 @@ class _Executing:
         self._must_end = bool(self._to_end)
         self._failure: RunFailure | None = None
         self._results: list[ActionResult] = []
+        self._quiet = 0  # of these
         self._set_up: list[ActionResult] = []
         self._footprints: list[Footprint] = []
 
@@ -182,15 +184,15 @@ class _Executing:
             enabled = sorted(filter(self._within_bounds, offered), key=lambda action: action.kind in BOUND_OF)
             reached.append(enabled)
             over = self._must_end and not self._to_end
-            if over or all(action.kind in BOUND_OF for action in enabled):
+            if over or (all(action.kind in BOUND_OF for action in enabled) and not self._world.idle):
                 self._judge_end(deadlock=not over)
             if self._until_failure and self._failure is not None:
                 ending = Ending.FAILED
                 break
             if over or not enabled:
-                ending = Ending.ENDED if over else Ending.COMPLETE
+                ending = Ending.ENDED if over else Ending.IDLE if self._world.idle else Ending.COMPLETE
                 break
-            if len(self._results) >= self._rules.actions:
+            if len(self._results) - self._quiet >= self._rules.actions:
                 ending = Ending.BOUND
                 break
             if not self._path.comes_to(enabled):
@@ -280,10 +282,11 @@ class _Executing:
         self._path.took(shown)
         self._footprints.append(shown)
         self._results.append(result)
+        self._quiet += result.quiet
         if action.kind in BOUND_OF:
             self._used[BOUND_OF[action.kind]] += 1
         self._note_end(result)
-        if self._failure is None and (verdict := self._checks.after(self._world, action)) is not None:
+        if self._failure is None and (verdict := self._checks.after(self._world, result)) is not None:
             self._fail(Wrong.AFTER, verdict=verdict)
 
     def _moved_timers(self, action: Action, before: Sequence[Action], after: Sequence[Action]) -> bool:

@@ -1,24 +1,22 @@
 """A search over orders of actions: the runs of a strategy, and a finding for each way in which they fail.
 
-A run that fails is repeated first; then the smallest one that fails in the same way is looked for, and each step is
-proved by a run. Runs that fail in one way at one action, or at the end after the same failures, are taken for one bug:
-the first of them is minimised.
+A run that fails is repeated first; then the smallest one that fails in the same way is looked for, beside the search,
+and each step is proved by a run. Runs that fail in one way at one action, or at the end after the same failures, are
+taken for one bug: the first of them is minimised.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Protocol
 
-from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
+from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer
-from crashcheck.checker.nodes.minimise import Minimal, Minimising, until_failure
+from crashcheck.checker.nodes.minimise import Minimal, Minimising, Pair, until_failure
 from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
 from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execute, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
@@ -31,6 +29,24 @@ from crashcheck.checker.search.schedules import Execution, Schedules
 from crashcheck.runtime.nodes.actions import Action, World
 
 _Key = tuple[object, ...]
+
+# While failures are minimised, so many results of the search are taken for each few runs of that
+# (minimise.py): the search has half of all runs, and a failure that is hard to minimise hides no other one.
+_RESULTS_BETWEEN = 4
+
+
+class _Explaining:
+    """A failure whose run is being minimised. `runs`, `elapsed_s`: until it was found; `states`: runs that fail so."""
+
+    def __init__(self, minimising: Minimising, runs: int, elapsed_s: float) -> None:
+        # constant
+        self.minimising = minimising
+        self.attempts = minimising.attempts()
+        self.runs = runs
+        self.elapsed_s = elapsed_s
+        # changing
+        self.orders: Sequence[Sequence[Action]] = ()  # to be run next
+        self.states = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +143,15 @@ class NodeSearch:
         )
         self._pool = ThreadPoolExecutor(jobs, "run")
         # changing
-        self._runs = self._failing = self._flaky = self._at_bound = self._not_all_cuts = 0
+        self._runs = self._failing = self._flaky = self._at_bound = self._idle = self._ticked = self._not_all_cuts = 0
         self._untried_disks = 0
         self._used = Used()
         self._followed = 0  # runs in orders of another version
         self._passed: set[tuple[Action, ...]] = set()  # of these orders
         self._findings: dict[str, Finding] = {}  # by id
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
+        self._explaining: dict[_Key, _Explaining] = {}  # the next one first
+        self._since_explained = 0  # results
         self._discoveries: list[Discovery] = []
         self._warnings: list[str] = []
         self._uncontrolled: dict[str, None] = {}
@@ -144,10 +162,13 @@ class NodeSearch:
             self._schedules,
             self._meter,
             ahead=self._ahead,
+            between=self._explain,
             cost=lambda candidate, _: 0 if candidate.choice.followed else 1,
         )
         try:
             stop = loop.run(self._count)
+            for key in list(self._explaining):
+                self._finish(key, None, "the search ended before it was minimised", place=False)
         finally:
             self._pool.shutdown(cancel_futures=True)
         found = self._findings.values()
@@ -199,6 +220,8 @@ class NodeSearch:
             return
         self._runs += 1
         self._at_bound += run.ending is Ending.BOUND
+        self._idle += run.ending is Ending.IDLE
+        self._ticked += any(result.quiet for result in run.results)
         self._not_all_cuts += not run.all_cuts
         self._untried_disks += run.untried_disks
         self._used.take(run)
@@ -216,8 +239,9 @@ class NodeSearch:
         self._followed += 1
         if run.failure is None and run.path.departed is None and not run.uncontrolled:
             self._passed.add(order)
-        if run.failure is not None and (key := _key_of(run, run.failure)) not in self._ids:
-            self._ids[key] = self._explained(run)
+        key = _key_of(run, run.failure) if run.failure is not None else None
+        if key is not None and key not in self._ids and key not in self._explaining:
+            self._begin_to_explain(key, run)
         self._show()
 
     def _show(self, *, explaining: bool = False) -> None:
@@ -235,37 +259,59 @@ class NodeSearch:
     def _take(self, run: NodeRun, failure: RunFailure) -> None:
         self._failing += 1
         key = _key_of(run, failure)
-        if key not in self._ids:
-            self._show(explaining=True)
-            self._ids[key] = self._explained(run)
+        if key in self._explaining:
+            self._explaining[key].states += 1
+        elif key not in self._ids:
+            self._begin_to_explain(key, run)
         elif found := self._findings.get(self._ids[key]):
             self._findings[found.id] = replace(found, states=found.states + 1)
         else:
             self._flaky += 1
 
-    def _explained(self, run: NodeRun) -> str:
-        """The id of the finding that a failing run shows; "" if it does not fail when it is repeated."""
+    def _begin_to_explain(self, key: _Key, run: NodeRun) -> None:
+        """Repeat a failing run; one that fails again is minimised beside the search."""
         again = self._made(GuidedPath(until_failure(run)), until_failure=True)
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
             self._not_repeated(f"a run ({self._failure_of(run)})")
-            return ""
-        minimising, pair, note = Minimising(again, self._attempts), None, ""
+            self._ids[key] = ""
+        else:
+            self._explaining[key] = _Explaining(Minimising(again), self._runs, self._meter.elapsed_s)
+
+    def _explain(self, ended: bool) -> bool:
+        """Make the next runs that explain a failure, each in turn; whether there is more to do. `ended`: the search,
+        which else continues meanwhile."""
+        self._since_explained += 1
+        if not self._explaining or (not ended and self._since_explained < _RESULTS_BETWEEN):
+            return False
+        self._since_explained = 0
+        key, failure = next(iter(self._explaining.items()))
+        self._show(explaining=ended)
+        if self._meter.explaining_left_s == 0.0:
+            self._finish(key, None, "the budget ended before it was minimised")
+            return ended
+        made = [self._pool.submit(self._made, GuidedPath(order), until_failure=True) for order in failure.orders]
         try:
-            minimising.shrink()
-            pair = minimising.pair()
-        except OutOfTime:
-            note = "the budget ended before it was minimised"
-        best = self._placed(minimising.best)
+            runs = [run.result() for run in made]
+            failure.orders = failure.attempts.send(runs) if runs else next(failure.attempts)
+            self._explaining[key] = self._explaining.pop(key)  # now it is the last one
+        except StopIteration as minimised:
+            self._finish(key, minimised.value)
+        return ended
+
+    def _finish(self, key: _Key, pair: Pair | None, note: str = "", *, place: bool = True) -> None:
+        """Report the smallest run of a failure. `place`: made again, with the call stacks of messages."""
+        failure = self._explaining.pop(key)
+        best = failure.minimising.best
+        best = self._placed(best) if place else best
         uncertain = ""
         if best.uncontrolled:
             uncertain = f"the run is not fully under control: {', '.join(best.uncontrolled)}"
         finding = self._describer.finding(Minimal(best, pair), self._token(until_failure(best)), note, uncertain)
-        if known := self._findings.get(finding.id):
-            self._findings[finding.id] = replace(known, states=known.states + 1)
-        else:
-            self._findings[finding.id] = finding
-            self._discoveries.append(Discovery(finding.id, self._runs, self._meter.elapsed_s))
-        return finding.id
+        known = self._findings.get(finding.id)
+        self._ids[key] = finding.id
+        self._findings[finding.id] = replace(known or finding, states=(known.states if known else 0) + failure.states)
+        if known is None:
+            self._discoveries.append(Discovery(finding.id, failure.runs, failure.elapsed_s))
 
     def _placed(self, run: NodeRun) -> NodeRun:
         """A failing run whose messages have the call stacks of their senders, if it fails in the same way once more."""
@@ -283,25 +329,6 @@ class NodeSearch:
     def _failure_of(self, run: NodeRun) -> str:
         return self._describer.failure(run.failure) if run.failure is not None else "it does not fail"
 
-    def _attempts(self, orders: Mapping[int, Sequence[Action]]) -> Iterator[tuple[int, NodeRun]]:
-        """Make runs that explain another, as many at once as there are jobs. Raises OutOfTime."""
-        begun: deque[tuple[int, Future[NodeRun]]] = deque()
-        left = iter(orders.items())
-        try:
-            while True:
-                for place, order in islice(left, self._jobs - len(begun)):
-                    made = self._pool.submit(self._made, GuidedPath(order), until_failure=True)
-                    begun.append((place, made))
-                if not begun:
-                    return
-                if self._meter.explaining_left_s == 0.0:
-                    raise OutOfTime
-                place, made = begun.popleft()
-                yield place, made.result()
-        finally:
-            for _, made in begun:
-                made.cancel()
-
     def _counts(self, stop: StopReason) -> StateCounts:
         complete = self._runs + self._followed - self._schedules.cut
         why = [self._frontier.left_out] if self._frontier.left_out else []
@@ -311,6 +338,10 @@ class NodeSearch:
             why.append(f"{self._not_all_cuts} runs have too many consistent cuts for the check after each action")
         if self._untried_disks:
             why.append(f"{self._untried_disks} crashes of machines may leave more states of a disk than [bounds] disk")
+        if self._idle:
+            why.append(f"{self._idle} runs ended with timers that had no effect for long")
+        elif self._reduced and self._ticked:
+            why.append(f"{self._ticked} runs have timers without effect, whose order is not searched")
         if self._at_bound:
             why.append(f"{self._at_bound} runs reached the bound of {self._rules.actions} actions")
         if stop is not StopReason.EXHAUSTED:

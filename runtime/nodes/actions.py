@@ -117,6 +117,9 @@ class ActionResult(NamedTuple):
     lapses: tuple[Action, ...] = ()
     errors: bytes = b""  # what it wrote to its standard error
     thread: ThreadWait | None = None
+    fired: int = 0  # timers: one, or a stretch of those that only tick, with what follows them
+    quiet: bool = False  # timers fired, and nobody else may see anything of it
+    kept: bool = False  # the files and the output of all nodes are certainly as before
 
 
 class NodeContent(NamedTuple):
@@ -151,6 +154,11 @@ class World(Protocol):
         counts them, because an order that one failure prevented is an order to be searched.
         """
         ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether there are timers that are not offered, because they have ticked for long without effect."""
+        return False
 
     def permits(self, action: Action) -> bool:
         """Whether a LAPSE, which is never among what is enabled, may happen now: only an action that was taken here in

@@ -1,5 +1,7 @@
 /* The table of calls: which are answered, and how; which the kernel makes as they are; all others are named as not controlled. */
+#include <fcntl.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "nodes/control.h"
@@ -154,4 +156,33 @@ const struct handler *handler_of(uint64_t number)
     if (number > LAST_CALL || (!answered[number] && !untouched[number]))
         return &call_unknown;
     return answered[number];
+}
+
+/* Change files, at least where they write to them. */
+static const bool changing[LAST_CALL + 1] = {
+    [SYS_write] = true, [SYS_writev] = true, [SYS_pwrite64] = true, [SYS_pwritev] = true, [SYS_pwritev2] = true,
+    [SYS_sendfile] = true, [SYS_splice] = true, [SYS_copy_file_range] = true, [SYS_truncate] = true,
+    [SYS_ftruncate] = true, [SYS_fallocate] = true, [SYS_open] = true, [SYS_openat] = true, [SYS_openat2] = true,
+    [SYS_creat] = true, [SYS_mkdir] = true, [SYS_mkdirat] = true, [SYS_rmdir] = true, [SYS_link] = true,
+    [SYS_linkat] = true, [SYS_unlink] = true, [SYS_unlinkat] = true, [SYS_symlink] = true, [SYS_symlinkat] = true,
+    [SYS_rename] = true, [SYS_renameat] = true, [SYS_renameat2] = true, [SYS_mmap] = true,
+};
+
+bool call_may_change_files(uint64_t number)
+{
+    return number <= LAST_CALL && changing[number];
+}
+
+bool call_changes_files(const struct thread *thread)
+{
+    uint64_t number = thread->called.orig_rax;
+    if (number == SYS_open || number == SYS_openat)
+        return argument(thread, number == SYS_open ? 1 : 2) & (O_CREAT | O_TRUNC);
+    if (number == SYS_write || number == SYS_writev)
+        return descriptor_plain(thread, (int)argument(thread, 0));
+    if (number == SYS_mmap) {
+        thread->process->node->maps_files |= (argument(thread, 3) & (MAP_SHARED | MAP_ANONYMOUS)) == MAP_SHARED;
+        return false;
+    }
+    return call_may_change_files(number) || handler_of(number) == &call_unknown;
 }

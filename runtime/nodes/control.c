@@ -165,9 +165,10 @@ int main(int count, char **words)
     while (wire_read(&order, &bytes)) {
         if (order.node >= NODES)
             fail("order", "no such node");
+        files_changed = false;
         run(carry_out(&order, bytes));
         turns_announce();
-        wire_event((struct cc_frame){.tag = CC_REST, .value = calls_answered}, NULL, NULL, 0);
+        wire_event((struct cc_frame){.tag = CC_REST, .number = files_changed, .port = nodes[order.node].maps_files, .value = calls_answered}, NULL, NULL, 0);
         wire_flush();
     }
     return 0;

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from crashcheck.runtime.nodes.actions import Action, ActionKind, Compared
 from crashcheck.runtime.nodes.machines import Machine
-from crashcheck.runtime.nodes.timers import NEVER_NS, Timer
+from crashcheck.runtime.nodes.timers import NEVER_NS, NodeTimers, Timer
 
 _LOOKED_AGAIN = 2  # lapses for one comparison before one step: the second corrects the first by less than a unit
 
@@ -35,12 +35,31 @@ class NodeClocks:
         self._error_ns = error_ns
 
     def may_fire(self) -> Iterator[tuple[int, Timer]]:
-        """Of each node the timers that are due first; of these, all that the clocks' error permits."""
+        """Of each node that is not idle the timers that are due first; of these, all that the clocks' error permits."""
         latest_ns = NEVER_NS if self._error_ns is None else self._earliest_ns() + self._error_ns
         for index, node in enumerate(self._nodes):
-            for timer in node.timers.first():
+            for timer in () if self._is_idle(node.timers) else node.timers.first():
                 if timer.due_ns <= latest_ns:
                     yield index, timer
+
+    def _is_idle(self, timers: NodeTimers) -> bool:
+        """Whether a node has ticked for long without effect; with an error of the clocks, whether all
+        have: the time of one passes only with that of the others."""
+        if self._error_ns is None:
+            return timers.quiet_in_row >= timers.ticks_most
+        all_timers = [node.timers for node in self._nodes]
+        return sum(each.quiet_in_row for each in all_timers) >= max(each.ticks_most for each in all_timers)
+
+    def acted(self, node: int) -> None:
+        """Take note that something happened to a node, other than a quiet tick."""
+        for index, each in enumerate(self._nodes):
+            if index == node or self._error_ns is not None:
+                each.timers.quiet_in_row = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether there are timers that could fire, had their nodes not ticked without effect for so long."""
+        return any(node.timers.due_ns() != NEVER_NS and self._is_idle(node.timers) for node in self._nodes)
 
     def _earliest_ns(self) -> int:
         return min((node.timers.due_ns() for node in self._nodes), default=NEVER_NS)
@@ -94,4 +113,5 @@ class NodeClocks:
 
     def lapse(self, action: Action) -> None:
         self._nodes[action.node].lapsed.append(action.channel)
+        self.acted(action.node)
         self.move(action.node, action.due_ns)

@@ -43,6 +43,8 @@ static void enter(struct thread *thread)
     thread->recorded = recording_enter(thread);
     int64_t failure = thread->again ? 0 : fault_of(thread);
     enum then then = failure ? answer(thread, failure) : thread->handler ? thread->handler->enter(thread) : NATIVE;
+    if (then == NATIVE && call_changes_files(thread))
+        files_changed = true;
     thread->in_call = then == AFTER || then == HOLD || (then == NATIVE && (thread->changed || thread->recorded));
     thread->holding = then == HOLD;
     thread->answered = then == ANSWER;

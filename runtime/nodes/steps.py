@@ -12,6 +12,8 @@ from crashcheck.runtime.nodes.actions import ActionResult, Compared, DiskState, 
 class ActionStep:
     """What an action has led to so far; `ran`: the nodes that it ran.
 
+    `fired`: timers; `seen`: whether anybody else may see it: something was sent, written, connected or ended.
+    `changed`: whether files or output may differ from before.
     `compared`: by node and comparison of times, when its outcome is another one, ns.
     """
 
@@ -22,6 +24,9 @@ class ActionStep:
     ended: int | None = None
     disk: DiskState | None = None
     thread: ThreadWait | None = None
+    fired: int = 0
+    seen: bool = False
+    changed: bool = False
     ran: set[int] = field(default_factory=set)
     compared: dict[tuple[int, Compared], list[int]] = field(default_factory=dict)
 

@@ -26,13 +26,15 @@ from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Netw
 from crashcheck.runtime.nodes.node_clocks import NodeClocks
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
 from crashcheck.runtime.nodes.steps import ActionStep, log_line
-from crashcheck.runtime.nodes.timers import Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, StartFlag, Wire, WireFrame, error_of
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _STANDARD_OUTPUT = 1
 _FOR_EVER = 0xFFFF  # times that a call fails
-_TICKS_NS = 1_000_000
+# What a timer may lead to that is quiet: nobody else sees it.
+_QUIET = (NodeEvent.ARMED, NodeEvent.DISARMED, NodeEvent.CLOCK_READ, NodeEvent.COMPARED, NodeEvent.REST)
+# Actions after which files and output are as before, unless the node changes them.
+_KEEPING = (ActionKind.CONNECT, ActionKind.DELIVER, ActionKind.LOSE, ActionKind.DUPLICATE, ActionKind.TIMER)
 _ERROR_BITS = 16  # of an error; what is above is the fault's number
 
 
@@ -41,8 +43,7 @@ class NodeWorld(World):
 
     clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
     node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
-    ticks_ns: so much of a node's time passes in one action while timers only tick (see NodeTimers). Longer than the
-    periods of its servers it hides orders of ticks and messages, and lets clocks of nodes differ as much.
+    Timers that only tick fire in stretches, and not for ever (see NodeTimers).
 
     crash_disk: what a crash leaves of the folder of a machine that may crash; None: all that was written.
     programs: of `build_nodes`, for those who make many worlds. name_calls: messages have the call stacks of their
@@ -56,7 +57,6 @@ class NodeWorld(World):
         commands: Sequence[NodeCommand],
         folder: Path,
         clock_error_ns: int | None = None,
-        ticks_ns: int = _TICKS_NS,
         crash_disk: CrashDisk | None = None,
         programs: NodePrograms | None = None,
         name_calls: NameCalls | None = None,
@@ -76,7 +76,6 @@ class NodeWorld(World):
         ]
         self._crash_disk = crash_disk
         self._clocks = NodeClocks(self._nodes, clock_error_ns)
-        self._ticks_ns = ticks_ns
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
         self._log: list[str] = []  # a line for each action
@@ -122,6 +121,9 @@ class NodeWorld(World):
             step.disk,
             errors=bytes(step.errors),
             thread=step.thread,
+            fired=step.fired,
+            quiet=action.kind is ActionKind.TIMER and not step.seen,
+            kept=not step.changed and action.kind in _KEEPING,
         )
         if step.compared:
             compared = tuple(comparison for _, comparison in step.compared)
@@ -139,6 +141,10 @@ class NodeWorld(World):
 
     def content(self, node: int) -> NodeContent:
         return self._nodes[node].content
+
+    @property
+    def idle(self) -> bool:
+        return self._clocks.idle
 
     @property
     def controller_pid(self) -> int:
@@ -270,24 +276,17 @@ class NodeWorld(World):
     def _timer(self, action: Action, step: ActionStep) -> None:
         timers = self._nodes[action.node].timers
         timer = next(one for one in timers.first() if one.number == action.number)
-        while True:
-            ticks = timers.ticks(timer)
-            quiet = self._fire(action.node, timer, step)
+        for _ in range(timers.stretch):
+            self._clocks.move(action.node, timer.due_ns)
+            self._order(NodeOrder.FIRE, action.node, step, number=timer.number)
+            step.fired += 1
+            timers.fired(timer, not step.seen)
             following = next((one for node, one in self._clocks.may_fire() if node == action.node), None)
-            if not (ticks and quiet and following and timers.ticks(following)):
-                break
-            if following.due_ns > action.due_ns + self._ticks_ns:
+            if step.seen or following is None:
                 break
             timer = following
-
-    def _fire(self, node: int, timer: Timer, step: ActionStep) -> bool:
-        """Let a timer fire. Returns whether nothing came of it."""
-        self._clocks.move(node, timer.due_ns)
-        before = (len(step.sent), len(step.wrote), step.ended)
-        self._order(NodeOrder.FIRE, node, step, number=timer.number)
-        quiet = (len(step.sent), len(step.wrote), step.ended) == before and not self._nodes[node].threads
-        self._nodes[node].timers.fired(timer, quiet)
-        return quiet
+        if step.seen:
+            self._clocks.acted(action.node)
 
     def _lapse(self, action: Action, step: ActionStep) -> None:
         self._clocks.lapse(action)
@@ -343,6 +342,8 @@ class NodeWorld(World):
         port: int = 0,
         data: bytes = b"",
     ) -> None:
+        if tag != NodeOrder.FIRE:
+            self._clocks.acted(node)
         if tag != NodeOrder.KILL and node not in step.ran:
             self._nodes[node].acts()
             step.ran.add(node)
@@ -360,6 +361,8 @@ class NodeWorld(World):
 
     def _event(self, frame: WireFrame, step: ActionStep) -> None:
         node = self._nodes[frame.node]
+        step.seen |= frame.tag not in _QUIET
+        step.changed |= frame.tag in (NodeEvent.OUTPUT, NodeEvent.SUBMITTED)
         if frame.tag == NodeEvent.ARMED:
             node.timers.arm(frame.number, frame.value, frame.port)
             step.read_clock |= bool(frame.other)
@@ -398,6 +401,8 @@ class NodeWorld(World):
             raise error_of(frame)
         elif frame.tag == NodeEvent.REST:
             self.calls = frame.value
+            step.seen |= bool(frame.number)
+            step.changed |= bool(frame.number or frame.port)
         else:
             step.sent += self._network.event(frame, self._calls.take() if self._calls else 0)
 

@@ -71,6 +71,7 @@ struct node {
     bool places;            /* calls that send are placed */
     bool explores;          /* which of several threads continues is the caller's choice */
     bool chooses;           /* such a choice is due: no thread of it runs by itself */
+    bool maps_files;        /* a process had shared files as memory */
     uint32_t clock_reads;   /* in this step */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
@@ -139,6 +140,7 @@ struct thread {
 };
 extern struct node nodes[NODES];
 extern uint64_t calls_answered;
+extern bool files_changed; /* since the order began, other than through memory */
 struct process *process_new(struct node *node, pid_t pid, pid_t known_as);
 struct thread *thread_new(struct process *process, pid_t tid, pid_t known_as);
 struct thread *thread_of(pid_t tid);
@@ -370,6 +372,8 @@ extern const struct handler call_getrandom, call_uname, call_sysinfo, call_getcp
 /* calls.c */
 #define LAST_CALL 469
 const struct handler *handler_of(uint64_t number); /* NULL: the kernel makes the call, and nobody is asked */
+bool call_may_change_files(uint64_t number);
+bool call_changes_files(const struct thread *thread);           /* one that the kernel makes */
 
 /* recordings.c */
 void recordings_by(const char *library, const char *folder);    /* folder: for copies of the library */

@@ -63,7 +63,7 @@ enum cc_event {
     CC_FAILED,         /* the run is over; bytes: why */
     CC_UNREST,         /* the node did not rest in time */
     CC_COMPARED,       /* a time was compared; bytes: where; value: when the outcome is another one, UINT64_MAX: never */
-    CC_REST,           /* all threads wait; value: calls that were answered; other: 1 if a process was started without namespaces */
+    CC_REST,           /* all threads wait; number: 1 if calls changed files; port: 1 if the node has shared files as memory, which it may change at any time; value: calls that were answered; other: 1 if a process was started without namespaces */
     CC_FAULT_MET,      /* number: of the fault with which a call of the node fails */
     CC_CALLED,         /* number: the site of the call that the next event is about; other: its stack, of the node's trace */
     CC_RUNNABLE,       /* before CC_REST: number: a thread that may continue, which is the caller's choice; bytes: its name, if calls are placed */

@@ -20,7 +20,7 @@ bool filter_install(const struct node *node)
     program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE | FILTER_NARROW);
     program[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (uint32_t number = 0; number <= LAST_CALL; number++) {
-        if (handler_of(number) || recording_wants(node, number) || fault_wants(node, number))
+        if (handler_of(number) || call_may_change_files(number) || recording_wants(node, number) || fault_wants(node, number))
             continue;
         program[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1);
         program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);

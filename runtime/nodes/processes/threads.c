@@ -11,6 +11,7 @@
 
 struct node nodes[NODES];
 uint64_t calls_answered;
+bool files_changed;
 
 static struct thread *first_ready, **last_ready = &first_ready;
 

@@ -22,7 +22,7 @@ from crashcheck.command import Command
 from crashcheck.config.nodes import NodeCheckConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
-from crashcheck.runtime.nodes.actions import Action, NodeContent, World
+from crashcheck.runtime.nodes.actions import Action, ActionResult, NodeContent, World
 from crashcheck.runtime.sparse import content_digest, copy_tree
 
 NodeStates = tuple[bytes, ...]  # a digest of each node's files and output
@@ -63,12 +63,12 @@ class CommandChecks(RunChecks):
             self._log = world.log()
             self._look(world, range(len(self._versions)))
 
-    def after(self, world: World, action: Action) -> Verdict | None:
+    def after(self, world: World, result: ActionResult) -> Verdict | None:
         if self._check.after is None:
             return None
         if self._passed is None:
             return self._judged_now(world, self._check.after)
-        self._look(world, nodes_of(action))
+        self._look(world, nodes_of(result.action), kept=result.kept)
         states = tuple(each[-1] for each in self._versions)
         verdict = None if states in self._passed else self._judged_now(world, self._check.after)
         if verdict is None:
@@ -107,16 +107,19 @@ class CommandChecks(RunChecks):
             self._passed.add(states)
         return (), next(found, None) is None
 
-    def _look(self, world: World, nodes: Iterable[int]) -> None:
-        """Take note of what some nodes are now, and keep it for the cuts that it is part of."""
+    def _look(self, world: World, nodes: Iterable[int], *, kept: bool = False) -> None:
+        """Take note of what some nodes are now, and keep it for the cuts that it is part of. `kept`: as before."""
         for node in nodes:
+            if kept:
+                self._versions[node].append(self._versions[node][-1])
+                continue
             content = world.content(node)
             digest = _digest(content)
             self._versions[node].append(digest)
-            kept = self._kept / str(node) / digest.hex()
-            if self._cuts and not kept.exists():
-                kept.mkdir(parents=True)
-                content.write(kept)
+            copy = self._kept / str(node) / digest.hex()
+            if self._cuts and not copy.exists():
+                copy.mkdir(parents=True)
+                content.write(copy)
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[None]:

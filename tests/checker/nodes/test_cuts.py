@@ -14,7 +14,7 @@ from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateCh
 from crashcheck.checker.nodes.search import NodeSearch
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
 from crashcheck.checker.results import Location, Outcome, Verdict
-from crashcheck.runtime.nodes.actions import Action, World
+from crashcheck.runtime.nodes.actions import Action, ActionResult, World
 from support.examples_tried import examples
 from support.message_programs import Does, MessageProgram, MessageWorld, Node, all_to_all, generated
 
@@ -33,9 +33,9 @@ class Seen(RunChecks):
     def begun(self, world: World) -> None:
         self._versions = [[node] for node in cast(MessageWorld, world).reached.nodes]
 
-    def after(self, world: World, action: Action) -> Verdict | None:
+    def after(self, world: World, result: ActionResult) -> Verdict | None:
         nodes = cast(MessageWorld, world).reached.nodes
-        for number in nodes_of(action):
+        for number in nodes_of(result.action):
             self._versions[number].append(nodes[number])
         self._seen.add(nodes)
         return FAILS if nodes in self._failing else None

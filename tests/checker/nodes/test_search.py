@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,12 @@ def test_runs_that_reach_the_bound_of_actions_are_no_proof() -> None:
     assert states.feasible_note == "there may be more runs: 1 runs reached the bound of 300 actions"
 
 
+@pytest.mark.parametrize("strategy", ["dpor", "bounded-dpor", "hybrid"])
+def test_runs_that_reach_the_bound_are_made_with_a_crash_as_well(strategy: NodeStrategy) -> None:
+    found = searched(replace(ping_pong(), failures={"crashes": 1}), strategy, states=5)
+    assert found.warnings == ()
+
+
 class Forgetful(MessageWorld):
     """A world that fails in the first run only."""
 
@@ -199,21 +206,42 @@ def test_a_message_that_came_too_late_to_a_node_that_ended_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_runs_with_many_actions_out_of_order_are_minimised_by_halves(jobs: int) -> None:
-    """30 requests in any order, and 10 by a timer: one of these fails if it follows 15 others. One at a time, 512
-    runs were needed."""
+def requests_by_timers() -> MessageProgram:
+    """30 requests in any order, and 10 by a timer: one of these fails if it follows 15 others."""
 
     def receives(node: int, memory: str, sender: int, data: str) -> Does:
         return Does(memory + "r", [(0, "answer")] if node else (), ends=1 if len(memory) > 14 and data == "9" else None)
 
-    program = MessageProgram(
+    return MessageProgram(
         2,
         lambda node: Does("", [(1, str(at)) for at in range(30)] if node == 0 else (), timer=node == 0),
         receives,
         lambda node, memory: Does(memory + "t", [(1, "9")], timer=len(memory) < 10),
         failures={"loss": 3, "crashes": 1},
     )
+
+
+def test_a_search_goes_on_while_a_failure_is_explained_and_an_interrupted_one_reports_it() -> None:
+    program, made = requests_by_timers(), list[MessageWorld]()
+
+    def world() -> MessageWorld:
+        if len(made) == 60:
+            raise KeyboardInterrupt
+        made.append(MessageWorld(program))
+        return made[-1]
+
+    roles = [NodeRole("n0"), NodeRole("n1")]
+    describer = Describer(roles, "none", CONFIGURED)
+    found = NodeSearch(world, RunRules(roles, 300, program.failures), NodePlan(), describer, repr, Budget()).run()
+    assert found.stop_reason is StopReason.INTERRUPTED
+    assert [finding.note for finding in found.findings] == ["the search ended before it was minimised"]
+    assert found.runs >= 25
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_runs_with_many_actions_out_of_order_are_minimised_by_halves(jobs: int) -> None:
+    """One at a time, 512 runs were needed."""
+    program = requests_by_timers()
     made = list[MessageWorld]()
 
     def world() -> MessageWorld:
