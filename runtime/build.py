@@ -98,7 +98,7 @@ def find_compiler() -> tuple[str, ...]:
     raise CrashcheckError(
         "no-c-compiler",
         "no C compiler was found (looked for cc, gcc and clang on PATH, and for the ziglang package)",
-        "Install one, for example: apt-get install gcc, or pip install ziglang",
+        f"Install one, for example: apt-get install gcc, or {sys.executable} -m pip install ziglang",
     )
 
 

@@ -138,6 +138,7 @@ class CheckSetup:
     folder: Path  # where it runs
     first: Path  # the pool folder as it was before the workload
     work: Path  # images go here if not to tmpfs
+    source: Path | None = None  # the folder that was recorded in place: who can enter it can enter its images
     recorded_stdout: Path | None = None  # all that the workload printed
     addresses: Path | None = None  # where files were mapped; CRASHCHECK_ADDRESSES
     preload: Path | None = None  # the runtime, which maps files at the `addresses`

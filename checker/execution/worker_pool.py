@@ -139,7 +139,8 @@ class WorkerPool:
 
     def _start(self) -> None:
         bytes_held = sparse.data_bytes(self.setup.first)
-        self._home = self._ending.enter_context(image_folder.held_home(self.setup.work, bytes_held, self.jobs))
+        held = image_folder.held_home(self.setup.work, bytes_held, self.jobs, self.setup.source)
+        self._home = self._ending.enter_context(held)
         for index in range(self.jobs):
             self._workers.append(WorkerProcess(index, self._home, self.setup, self.limits, self._start_worker))
         for worker in self._workers:

@@ -421,8 +421,13 @@ def patch_image(folder: Path, patches: Patches, last: str = "/dev/null/") -> Non
         _put(f"{folder}/", path, exists, size, writes, last)
 
 
-def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY) -> Path:
-    """A new folder for images: on tmpfs if six copies a worker fit twice into it and into memory, else in `work`."""
+def home(
+    work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHARED_MEMORY, source: Path | None = None
+) -> Path:
+    """A new folder for images: on tmpfs if six copies a worker fit twice into it and into memory, else in `work`.
+
+    Whoever can enter `source` (default: `work`) can enter it.
+    """
     need = 12 * image_bytes * workers + (16 << 20)
     parent = work
     try:
@@ -436,15 +441,15 @@ def home(work: Path, image_bytes: int, workers: int, shared_memory: Path = _SHAR
     except OSError:
         pass
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    sparse.let_enter(made, work)
+    sparse.let_enter(made, work if source is None else source)
     return made
 
 
 @contextlib.contextmanager
-def held_home(work: Path, image_bytes: int, workers: int) -> Iterator[Path]:
+def held_home(work: Path, image_bytes: int, workers: int, source: Path | None = None) -> Iterator[Path]:
     """A `home` that is ours until the end, when it is removed. Those that killed runs left are removed at once."""
     remove_abandoned(work)
-    made = home(work, image_bytes, workers)
+    made = home(work, image_bytes, workers, source=source)
     held = lock(made)
     try:
         yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import shutil
 import stat
 import subprocess
@@ -17,7 +18,8 @@ from crashcheck.checker.execution import process
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images import image_folder
 from crashcheck.cli import main
-from crashcheck.errors import EXIT_CLEAN
+from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED
+from support.command_line import run_crashcheck
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can drop its rights"
@@ -70,6 +72,25 @@ def test_a_check_that_drops_root_reads_and_writes_every_image(
     printed = capsys.readouterr()
     assert code == EXIT_CLEAN, printed
     assert "0 failing" in printed.out
+
+
+@pytest.mark.parametrize(("mode", "code"), [(0o755, EXIT_CLEAN), (0o750, EXIT_FAILED)])
+def test_a_check_of_a_folder_that_is_tried_reaches_the_images_where_it_reaches_the_folder(
+    mode: int, code: int, project: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    data = project / "tried" / "data"
+    data.mkdir(parents=True)
+    (data / "f").write_text("old\n")
+    for path in (data, data / "f"):
+        os.chown(path, NOBODY, NOBODY)
+    project.chmod(mode)
+    dropped = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+    check = f"{dropped} sh -c 'cd {{pool}}/data && grep -q -e old -e new f && echo more >> f'"
+    work = f"{dropped} --inh-caps=+dac_read_search --ambient-caps=+dac_read_search sh {project}/work data"
+    env = {**environment, "CRASHCHECK_CACHE": str(tmp_path / "cache")}  # below a folder of pytest: of root alone
+    done = run_crashcheck("try", "--check", check, "--", *shlex.split(work), cwd=project / "tried", env=env)
+    assert done.returncode == code, done.stderr
+    assert ("[check-rejects-final]" in done.stderr) == (code != EXIT_CLEAN)
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(0o755, 0o711), (0o750, 0o700)])

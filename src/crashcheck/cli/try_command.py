@@ -15,7 +15,7 @@ from typing import Any
 from crashcheck.cache import cache_folder
 from crashcheck.cli.options import add_jobs, configured, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
-from crashcheck.config import FILE_NAME, Config, load, parse_fault
+from crashcheck.config import FILE_NAME, TRIED, Config, load, parse_fault
 from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_FINDINGS, CrashcheckError
 from crashcheck.models import FAMILIES
@@ -204,6 +204,9 @@ def _config(folder: Path, words: list[str], faults: Sequence[Fault], args: argpa
     project = project_of(folder)
     project.mkdir(parents=True, exist_ok=True)
     project.chmod(0o700)  # copies of the folder are here, and who may read those depends on the folders above it, too
+    link = project / TRIED
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder)
     script = project / _SCRIPT
     script.write_text(f'cd "$1" && exec {shlex.join(words)}\n', encoding="utf-8", errors="surrogateescape")
     again = ["cp", "-a", "--reflink=auto", "--", f"{folder}/.", "{pool}"]  # for a replay without its recording

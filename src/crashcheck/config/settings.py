@@ -44,6 +44,7 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.models import FAMILIES
 
 FILE_NAME = "crashcheck.toml"
+TRIED = ".tried"  # beside a file that `crashcheck try` has written: a link to the folder in which it ran the command
 
 MODELS = tuple(FAMILIES)
 STRATEGIES = ("ranked", "pathfinder", "witcher", "bounded", "exhaustive", "random")

@@ -29,7 +29,7 @@ from crashcheck.checker.remote.remote_machines import Cluster
 from crashcheck.checker.remote.remote_runs import RemoteRuns
 from crashcheck.checker.remote.shipment import shipment_of
 from crashcheck.command import Command
-from crashcheck.config import Config
+from crashcheck.config import TRIED, Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.record import DigestsAt, NthEvent, Recording
@@ -96,11 +96,13 @@ def check_setup_of(
     else:
         command = CheckCommand(Command(function.shown, WORDS), "", function=function.shown)
     runtime = build_runtime()
+    tried = config.folder / TRIED
     return CheckSetup(
         command=command,
         folder=config.folder,
         first=recording.first,
         work=folder,
+        source=tried.resolve() if tried.is_dir() else None,
         recorded_stdout=recording.stdout,
         addresses=recording.addresses,
         patterns=config.pool.files,
