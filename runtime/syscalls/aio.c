@@ -40,6 +40,7 @@ struct ring {
 };
 
 static struct ring *rings;            /* with requests under way */
+static const struct ring *submitting; /* the one of the call that is being made, or NULL: it may have none yet */
 static struct request *submitted;     /* by the call that is being made, in its order */
 static size_t submitted_count, submitted_room;
 
@@ -134,7 +135,7 @@ static void drop_idle(void)
 {
     for (struct ring **at = &rings; *at;) {
         struct ring *ring = *at;
-        if (ring->requests) {
+        if (ring->requests || ring == submitting) {
             at = &ring->next;
             continue;
         }
@@ -169,6 +170,8 @@ void aio_end(const struct process *process)
     for (struct ring *ring = rings; ring; ring = ring->next)
         if (ring->process == process)
             abandon(ring);
+    if (submitting && submitting->process == process)
+        submitting = NULL;
     drop_idle();
 }
 
@@ -266,6 +269,7 @@ static enum then submit_enter(struct tracee *thread)
         *ring = (struct ring){.process = thread->process, .address = call->argument[0], .tail = head.tail};
         *at = ring;
     }
+    submitting = *at;
     return UPDATE;
 }
 
@@ -310,6 +314,7 @@ static void submit_leave(struct tracee *thread)
     const struct call *call = &thread->call;
     struct ring *ring = *ring_of(thread->process, call->argument[0]);
     size_t accepted = 0;
+    submitting = NULL;
     stack_locate(thread);
     while (accepted < submitted_count && (int64_t)submitted[accepted].place < call->result)
         accepted++;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,12 +129,35 @@ static void abandons(void)
     MUST(syscall(SYS_io_destroy, context));
 }
 
+static void *syncs(void *stopped)
+{
+    int fd = make("b", 0);
+    while (!__atomic_load_n((int *)stopped, __ATOMIC_ACQUIRE))
+        MUST(fdatasync(fd));
+    return NULL;
+}
+
+static void beside_syncs(void)
+{
+    int fd = make("a", 0), stopped = 0;
+    pthread_t thread;
+    MUST(-pthread_create(&thread, NULL, syncs, &stopped));
+    for (int64_t at = 0; at < 500; at++) {
+        struct iocb one = request(IOCB_CMD_PWRITE, fd, "x", 1, at);
+        submit(&one, 1);
+        wait_for(1);
+    }
+    __atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
+    MUST(-pthread_join(thread, NULL));
+}
+
 int main(int count, char **words)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"writes", writes}, {"ring", by_the_ring}, {"partly", partly}, {"direct", direct}, {"abandons", abandons}};
+    } parts[] = {{"writes", writes}, {"ring", by_the_ring}, {"partly", partly}, {"direct", direct}, {"abandons", abandons},
+                 {"beside", beside_syncs}};
     MUST(count == 3 ? 0 : -1);
     MUST(chdir(words[1]));
     MUST(syscall(SYS_io_setup, 16, &context));

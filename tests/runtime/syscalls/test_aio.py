@@ -23,7 +23,7 @@ Part = Callable[[str], tuple[Trace, Recording]]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     target = tmp_path_factory.mktemp("aio") / "aio"
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
     subprocess.run(
         [*compilers.c_compiler(), *flags, str(RUNTIME_PROGRAMS / "aio_calls.c"), "-o", str(target)], check=True
     )
@@ -102,6 +102,11 @@ def test_direct_writes_end_before_the_sync_that_the_program_submits_once_they_ha
     pending = np.flatnonzero((events["kind"] == Kind.WRITE) & (events["flags"] & WriteFlag.PENDING != 0))
     assert set(write_ends(trace)) == set(pending.tolist())
     assert all(end < begins[-1] for end in write_ends(trace).values())
+
+
+def test_writes_of_one_thread_are_recorded_while_another_one_syncs(part: Part) -> None:
+    trace, _ = part("beside")
+    assert [word for word in shown(trace) if word.startswith("a ")] == [f"a {at} x" for at in range(500)]
 
 
 def test_a_sync_whose_result_nobody_can_read_promises_nothing(part: Part) -> None:
