@@ -91,6 +91,7 @@ static struct thread *carry_out(const struct cc_frame *order, unsigned char *byt
     node->index = order->node;
     node->read_clock = false;
     node->clock_reads = 0;
+    node->turns++;
     if (order->value > node->now)
         node->now = order->value;
     switch (order->tag) {

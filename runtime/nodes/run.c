@@ -162,6 +162,31 @@ static bool stopped(struct thread *thread, int status)
     return true;
 }
 
+static bool stir(void);
+
+/* Whether a thread that computed for long has its wait in a loop, or gives way to others, and does not continue now. */
+static bool looped(struct thread *thread, int *status, enum loop found)
+{
+    struct node *node = thread->process->node;
+    if (found == TURNS) {
+        thread->state = HELD;
+        thread->retried = false;
+        thread->loop_seen = node->turns;
+        return true;
+    }
+    thread->loop_length = 0;
+    if (found == LEAVES && !*status) { /* it has ended */
+        settle_all(node);
+        return true;
+    }
+    if (found == LEAVES || !thread->suspect || !(may_run() || stir()))
+        return false;
+    name_uncontrolled(node, LONG_LOOP);
+    ready(thread);
+    thread->yielded = true;
+    return true;
+}
+
 /* Makes a thread ready for which something may have changed since it began to wait. False: there is none. */
 static bool stir(void)
 {
@@ -175,7 +200,11 @@ static bool stir(void)
                 if (thread->state != HELD)
                     continue;
                 bool hears = signalled && signal_waits(thread);
-                if (hears && thread->restart != LOOKS_AGAIN)
+                if (thread->loop_length && (hears || thread->loop_seen != nodes[i].turns))
+                    ready(thread);
+                else if (thread->loop_length)
+                    continue;
+                else if (hears && thread->restart != LOOKS_AGAIN)
                     hold_interrupt(thread);
                 else if (hears || (thread->retried && thread->seen != nodes[i].activity))
                     hold_retry(thread);
@@ -197,6 +226,10 @@ static void run_thread(struct thread *thread)
     for (struct process *one = node->processes; one; one = one->next)
         for (struct thread *other = one->threads; other; other = other->next)
             other->yielded = false;
+    enum loop found = COMPUTES;
+    if (thread->loop_length && looped(thread, &status, found = loop_again(thread, &status)))
+        return;
+    node->turns++;
     for (uint32_t turns = 1;; turns++) {
         if (turns > TURNS_MOST && thread->answered && (may_run() || stir())) {
             ready(thread); /* it may wait for another one in a loop */
@@ -204,18 +237,29 @@ static void run_thread(struct thread *thread)
             return;
         }
         thread->answered = false;
-        go_on(thread);
-        if (thread->state == IN_VFORK)
-            return;
-        if (thread->state == ENDING) {
-            first_thread_ended(thread);
-            futexes_look(process);
-            return;
+        if (found != LEAVES) {
+            go_on(thread);
+            if (thread->state == IN_VFORK)
+                return;
+            if (thread->state == ENDING) {
+                first_thread_ended(thread);
+                futexes_look(process);
+                return;
+            }
+            if (!thread_await(thread, &status)) {
+                settle_all(node);
+                return;
+            }
         }
-        if (!thread_await(thread, &status)) {
-            settle_all(node);
-            return;
+        found = COMPUTES;
+        if (thread->asked && status >> 8 == (SIGTRAP | PTRACE_EVENT_STOP << 8) && !thread->in_call) {
+            found = loop_of(thread, &status);
+            thread->asked = false;
+            if (looped(thread, &status, found))
+                return;
+            continue;
         }
+        thread->asked = false;
         if (!stopped(thread, status))
             return;
         if (thread->process->ending)

@@ -33,6 +33,7 @@
  *   turns         which of several threads continues, where the caller chooses
  *   start         starts a node
  *   lives         births and ends of threads
+ *   spins         loops in which threads wait without a call
  *   run           the threads, from stop to stop
  *   control       main
  *
@@ -82,6 +83,7 @@ struct node {
     uint32_t timers, timers_made; /* how many were armed; how many there were */
     uint32_t requests;      /* to files: how many there were */
     uint16_t ports;         /* how many ephemeral ports were given */
+    uint64_t turns;         /* how often something happened that may change memory: a thread ran, or something came */
     uint64_t activity;      /* grows whenever something may make another call ready */
     uint32_t threads;       /* how many there were */
     struct process *processes;
@@ -129,6 +131,11 @@ struct thread {
     size_t saved_size;      /* of a piece */
     uint64_t remains_at;    /* where the time that is left of a sleep goes when a signal ends it, or 0 */
     bool yields;            /* it waits only for its turn */
+    bool asked;             /* it is to stop, as it computes for long */
+    bool suspect;           /* it computed for so long that others have their turn */
+    uint32_t loop_length;   /* instructions of the loop that it waits in, or 0 */
+    uint64_t loop_seen;     /* the node's turns when it began to wait there */
+    struct user_regs_struct loop; /* registers at its begin */
     bool yielded;           /* no other thread of its node has run since it did */
     bool holding;           /* it waits as soon as its call returns */
     bool answered;          /* its call is over: it may stay stopped for any time */
@@ -402,6 +409,7 @@ struct thread *start(struct node *node, char *bytes, size_t size); /* stopped wh
 void executed(struct thread *thread);
 
 /* lives.c */
+#define LONG_LOOP "a thread that computes while another one waits"
 void unrest_watch(bool watches);                            /* ends this program if the threads do not rest in time */
 void thread_born(struct thread *parent, int event);
 bool thread_await(struct thread *thread, int *status);      /* its next stop; false: it has ended */
@@ -414,6 +422,11 @@ void settle_all(struct node *node);                         /* waits until all p
 void turns_offer(void);                     /* finds out which nodes have a choice */
 void turns_announce(void);                  /* names their threads */
 struct thread *turn_of(const struct node *node, uint32_t number); /* one that was offered, or NULL */
+
+/* spins.c */
+enum loop { COMPUTES, TURNS, LEAVES }; /* TURNS: nothing changes until another thread changes it; LEAVES: it stopped otherwise */
+enum loop loop_of(struct thread *thread, int *status);      /* status: of LEAVES; 0: it has ended */
+enum loop loop_again(struct thread *thread, int *status);   /* once around the loop that it waited in */
 
 /* run.c */
 void run(struct thread *chosen); /* this one, or NULL, and all others until they wait or there is a choice */

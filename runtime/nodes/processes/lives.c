@@ -16,15 +16,21 @@
 #define UNREST_SECONDS 10 /* of computing; of waiting in the kernel, too, which nothing should */
 #define UNREST_TIMES 6     /* so often that is waited for, by real time, while other programs have the processor */
 #define COMPUTES_NS 10000000
+#define LOOKED_NS 20000000
 
-static volatile sig_atomic_t unrest;
+#define TICK_MS 50
+#define TICKS (UNREST_SECONDS * 1000 / TICK_MS)
+
+static volatile sig_atomic_t unrest, ticked, ticks_left;
 static int alarms; /* in this step */
 static pid_t early[EARLY_MOST]; /* children that stopped before their parents' stop was seen */
 
 static void on_alarm(int signal)
 {
     (void)signal;
-    unrest = 1;
+    ticked = 1;
+    if (--ticks_left <= 0)
+        unrest = 1;
 }
 
 static uint64_t computed(const struct process *process)
@@ -38,8 +44,10 @@ static uint64_t computed(const struct process *process)
 
 static void watch(bool watches)
 {
-    struct itimerval limit = {{0, 0}, {watches ? UNREST_SECONDS : 0, 0}};
-    unrest = 0;
+    const struct timeval tick = {0, watches ? TICK_MS * 1000 : 0};
+    struct itimerval limit = {tick, tick};
+    unrest = ticked = 0;
+    ticks_left = TICKS;
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 
@@ -55,8 +63,53 @@ static bool was_kept(const struct thread *thread)
     return true;
 }
 
+/* A thread that computes for long may wait for another one in a loop: so it is stopped, each time after twice as long. */
+static void look_at(struct thread *thread)
+{
+    static const struct thread *looked;
+    static uint64_t since, enough;
+    const struct node *node = thread->process->node;
+    bool alone = !node->processes->next && !node->processes->threads->next;
+    uint64_t now = computed(thread->process);
+    ticked = 0;
+    if (alone || thread->asked)
+        return;
+    if (looked != thread || now < since) {
+        looked = thread;
+        since = now;
+        enough = LOOKED_NS;
+    } else if (now - since > enough) {
+        enough = thread->suspect ? enough : 2 * enough;
+        since = now;
+        thread->asked = true;
+        ptrace(PTRACE_INTERRUPT, thread->tid, NULL, NULL);
+    }
+}
+
+static bool others_are(const struct thread *thread, enum thread_state state)
+{
+    for (const struct process *process = thread->process->node->processes; process; process = process->next)
+        for (const struct thread *other = process->threads; other; other = other->next)
+            if (other != thread && other->state == state)
+                return true;
+    return false;
+}
+
+/* It has computed for as long as one may. Whether others can have their turn. */
+static bool gives_way(struct thread *thread)
+{
+    if (thread->suspect || thread->asked || !others_are(thread, READY))
+        return false;
+    thread->suspect = thread->asked = true;
+    watch(true);
+    ptrace(PTRACE_INTERRUPT, thread->tid, NULL, NULL);
+    return true;
+}
+
 static _Noreturn void no_rest(const struct thread *thread)
 {
+    if (others_are(thread, HELD))
+        name_uncontrolled(thread->process->node, LONG_LOOP); /* one of them may be what it waits for */
     wire_event((struct cc_frame){.tag = CC_UNREST, .node = thread->process->node->index}, NULL, NULL, 0);
     wire_event((struct cc_frame){.tag = CC_REST}, NULL, NULL, 0);
     wire_flush();
@@ -96,12 +149,22 @@ static void process_ended(struct process *process, int status)
     }
 }
 
+/* Its next stop or end. */
+static pid_t await(pid_t tid, int *status)
+{
+    pid_t found;
+    do
+        found = waitpid(tid, status, __WALL);
+    while (found < 0 && errno == EINTR && !unrest);
+    return found;
+}
+
 void vfork_done(struct thread *child)
 {
     int status;
     struct thread *parent = child->vfork_parent;
     child->vfork_parent = NULL;
-    if (!parent || (parent->state == IN_VFORK && (waitpid(parent->tid, &status, __WALL) != parent->tid || !WIFSTOPPED(status))))
+    if (!parent || (parent->state == IN_VFORK && (await(parent->tid, &status) != parent->tid || !WIFSTOPPED(status))))
         return;
     ready(parent);
 }
@@ -145,7 +208,9 @@ bool thread_await(struct thread *thread, int *status)
 {
     for (;;) {
         pid_t tid = waitpid(-1, status, __WALL);
-        if (tid < 0 && errno == EINTR && (!unrest || was_kept(thread)))
+        if (tid < 0 && errno == EINTR && ticked)
+            look_at(thread);
+        if (tid < 0 && errno == EINTR && (!unrest || was_kept(thread) || gives_way(thread)))
             continue;
         if (tid < 0 || (unrest && !was_kept(thread)))
             no_rest(thread);
@@ -204,7 +269,7 @@ void thread_born(struct thread *parent, int event)
             early[i] = 0;
             stopped = true;
         }
-    if (!stopped && waitpid(child, &status, __WALL) != child)
+    if (!stopped && await(child, &status) != child)
         return;
     pid_t pid = born_in(child, &known_as);
     recording_born(parent, child);
