@@ -22,7 +22,7 @@ from crashcheck.runtime.sparse import copy_tree
 from crashcheck.runtime.trace_format import HEADER
 
 _TRACE = "trace.cct"
-_IN_TEMPORARY = re.compile(r"(?<![\w./-])/tmp/+([^/\s:,;'\"]+)")  # the first part of a path
+_IN_TEMPORARY = re.compile(r"(?<![\w./-])(/tmp|/dev/shm)/+([^/\s:,;'\"]+)")  # the first part of a path
 _VARYING = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that differ from shell to shell
 
 
@@ -230,6 +230,6 @@ class Machine:
 
 
 def _shown(texts: Iterable[str]) -> Iterator[str]:
-    """The folders in /tmp that texts name a path in, and that are there: a node finds them in its own /tmp."""
+    """The folders in /tmp and /dev/shm that texts name a path in, and that are there: a node finds them in its own."""
     for text in texts:
-        yield from (name for name in _IN_TEMPORARY.findall(text) if Path("/tmp", name).is_dir())
+        yield from (f"{place}/{name}" for place, name in _IN_TEMPORARY.findall(text) if Path(place, name).is_dir())

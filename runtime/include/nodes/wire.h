@@ -29,7 +29,7 @@ enum cc_start_flags {
 };
 
 enum cc_order {
-    CC_START = 1,      /* number: of this start; other: cc_start_flags; bytes: folder, trace or nothing, folder of what is its own of /tmp and /dev/shm, names of folders in /tmp that it finds there, with : between, count of words, words, variables, each ended by a 0 */
+    CC_START = 1,      /* number: of this start; other: cc_start_flags; bytes: folder, trace or nothing, folder of what is its own of /tmp and /dev/shm, of the host's folders in these that it finds in its own the paths, with : between, count of words, words, variables, each ended by a 0 */
     CC_REQUEST,        /* number: the listening socket; other: the connecting one, which does not yet hear of it */
     CC_CONNECTED,      /* number: the connecting socket; other: 0, or the error */
     CC_ARRIVE,         /* number: a connected socket; bytes: data for it */

@@ -33,7 +33,7 @@ struct command {
     const struct node *node;
     const char *folder;
     const char *private;    /* holds what is its /tmp and its /dev/shm */
-    char *shown;            /* folders in our /tmp that it finds in its own, with : between */
+    char *shown;            /* folders in our /tmp and /dev/shm that it finds in its own, with : between */
     char **words, **variables;
 };
 
@@ -89,21 +89,25 @@ static bool place_folder(struct command *command)
     return true;
 }
 
-/* Two nodes that write /tmp/x.pid write two files. What the command needs of our /tmp stays where it is. */
+/* Two nodes that write /tmp/x.pid write two files. What the command needs of ours stays where it is. */
 static bool own_temporary(const struct command *command)
 {
-    char from[PATH_MAX], to[PATH_MAX], *rest = NULL;
-    for (const char *name = strtok_r(command->shown, ":", &rest); name; name = strtok_r(NULL, ":", &rest)) {
-        snprintf(from, sizeof from, "/tmp/%s", name);
-        snprintf(to, sizeof to, "%s/tmp/%s", command->private, name);
-        if ((mkdir(to, 0755) != 0 && errno != EEXIST) || mount(from, to, NULL, MS_BIND | MS_REC, NULL) != 0)
+    static const char *const places[] = {"/tmp", "/dev/shm"};
+    char from[64], to[PATH_MAX], *rest = NULL;
+    for (const char *path = strtok_r(command->shown, ":", &rest); path; path = strtok_r(NULL, ":", &rest)) {
+        snprintf(to, sizeof to, "%s%s", command->private, strncmp(path, "/dev", 4) == 0 ? path + 4 : path);
+        if ((mkdir(to, 0755) != 0 && errno != EEXIST) || mount(path, to, NULL, MS_BIND | MS_REC, NULL) != 0)
             return false;
     }
-    snprintf(from, sizeof from, "%s/shm", command->private);
-    if (mount(from, "/dev/shm", NULL, MS_BIND, NULL) != 0)
-        return false;
-    snprintf(from, sizeof from, "%s/tmp", command->private);
-    return mount(from, "/tmp", NULL, MS_BIND | MS_REC, NULL) == 0;
+    int private = open(command->private, O_PATH | O_DIRECTORY | O_CLOEXEC); /* it may be in one of both */
+    bool done = private >= 0;
+    for (size_t i = 0; done && i < sizeof places / sizeof *places; i++) {
+        snprintf(from, sizeof from, "/proc/self/fd/%d%s", private, strrchr(places[i], '/'));
+        done = mount(from, places[i], NULL, MS_BIND | MS_REC, NULL) == 0;
+    }
+    if (private >= 0)
+        close(private);
+    return done;
 }
 
 enum { PLACED = 1, TEMPORARY = 2 }; /* what the process of the node reports of itself */

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from crashcheck.runtime.nodes.actions import ActionKind
 from crashcheck.runtime.nodes.machines import NodeCommand
+from crashcheck.runtime.nodes.world import NodeWorld
 from support.node_runs import Worlds, by_default, output
 
 NAME = "crashcheck-own-file"
@@ -63,3 +65,14 @@ def test_a_folder_in_tmp_that_the_command_names_is_there(worlds: Worlds, tmp_pat
     (tmp_path / "script").write_text("echo from $0; ls -A /tmp")
     results = by_default(worlds(("sh", str(tmp_path / "script"))))
     assert output(results, 0).decode().splitlines() == [f"from {tmp_path}/script", tmp_path.parts[2]]
+
+
+def test_a_project_in_shared_memory_is_there() -> None:
+    with TemporaryDirectory(dir="/dev/shm") as place:
+        Path(place, "script").write_text("echo from $0; echo x > file; ls -A /dev/shm")
+        world = NodeWorld([NodeCommand(("sh", f"{place}/script"))], Path(place, "world"))
+        results = by_default(world)
+        assert output(results, 0).decode().splitlines() == [f"from {place}/script", Path(place).name]
+        assert world.content(0).folder.joinpath("file").read_text() == "x\n"
+        assert world.uncontrolled == {}
+        world.close()

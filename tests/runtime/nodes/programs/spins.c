@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAR 3e8 /* that takes longer than until a loop is looked at */
+#define FAR 3e8 /* takes longer than until a thread is stopped */
 
 static atomic_int flag, locked;
 
