@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -26,6 +26,11 @@ OBJECTS = "+objects"
 MARKED = "marked:"
 TRAINING = frozenset(f"{LEARN}{atomics}{objects}" for atomics in ("", WITHOUT_ATOMICS) for objects in ("", OBJECTS))
 _HINT = "Remove it, and learn again with `crashcheck learn`."
+
+
+def _is_read(name: str | None) -> bool:
+    """Whether a site, by its name, only reads; nil is none."""
+    return name is not None and name.rpartition(":")[0].endswith(":load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,39 @@ class LearnedSets:
         if self.bias is None:
             return frozenset()
         return frozenset(group for group, percent in self.proportions().items() if percent > self.bias)
+
+    def harmless_reads(self) -> dict[str, frozenset[str]]:
+        """By the name of a read, the reads that it may follow although no run showed it.
+
+        Where no write ever followed a write of another thread, a read after another thread's read changes nothing:
+        what counts is the write before both, or nil. So it may follow each read of its group that comes after no
+        write that it does not come after itself. Orders in which a write takes part stay as they were learned.
+        """
+        reads: dict[str, set[str]] = {}
+        written_by_several = set()
+        for name, one in self.sites.items():
+            if _is_read(name):
+                reads.setdefault(one.group, set()).add(name)
+            elif any(before is not None and not _is_read(before) for before in one.before):
+                written_by_several.add(one.group)
+        found = {}
+        for group in reads.keys() - written_by_several:
+            writes = self._writes_before(reads[group])
+            for name in reads[group]:
+                found[name] = frozenset(other for other in reads[group] if writes[other] <= writes[name])
+        return found
+
+    def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:
+        """By the name of each read of a group, the writes that may be the latest before it; None: there was none."""
+        writes = {name: frozenset(one for one in self.sites[name].before if not _is_read(one)) for name in reads}
+        changed = True
+        while changed:
+            changed = False
+            for name in reads:
+                through = writes[name].union(*(writes[one] for one in self.sites[name].before if one in writes))
+                changed |= through != writes[name]
+                writes[name] = through
+        return writes
 
     def digest(self) -> int:
         """A number of the contents, never 0: which sets a program was guarded with."""

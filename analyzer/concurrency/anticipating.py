@@ -196,13 +196,15 @@ class AnticipatingInvariants(LearnedSets):
         violations = []
         unjudged: dict[str, NamedSite] = {}
         shared = run.shared()
+        harmless = self.harmless_reads()
         for seen in run.seen:
             one = self.sites.get(seen.site.name)
             if one is None or not self._holds(one.site, run):
                 if seen.site.name in shared:
                     unjudged[seen.site.name] = seen.site
                 continue
-            if not one.shared or (seen.before.name if seen.before is not None else None) in one.before:
+            before = seen.before.name if seen.before is not None else None
+            if not one.shared or before in one.before or before in harmless.get(seen.site.name, ()):
                 continue
             if seen.before is not None and self.codes.get(seen.before.code) != run.codes.get(seen.before.code):
                 unjudged[seen.before.name] = seen.before

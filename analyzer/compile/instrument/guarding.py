@@ -109,6 +109,7 @@ class Guarding(Rewriter):
         self._describe = describe
         self._learned = learned
         self._left_alone = learned.left_alone()
+        self._harmless = learned.harmless_reads()
         self._training = training
         self._only_marked = marked or learned.marked
         self._marks: set[int] = set()  # blocks and functions, by their number in the debug information
@@ -268,7 +269,7 @@ class Guarding(Rewriter):
                 site = self._namer.named(facts, number)
                 if self._only_marked and not self._is_marked(bracket, site, codes):
                     continue
-                row = None if self._training else guarded(site, codes, self._learned, self._left_alone)
+                row = None if self._training else guarded(site, codes, self._learned, self._left_alone, self._harmless)
                 if row is not None:
                     number = len(self._table)
                     self._table.append(row)
@@ -328,11 +329,16 @@ class Guarding(Rewriter):
 
 
 def guarded(
-    site: NamedSite, codes: Mapping[str, str], learned: LearnedSets, left_alone: frozenset[str]
+    site: NamedSite,
+    codes: Mapping[str, str],
+    learned: LearnedSets,
+    left_alone: frozenset[str],
+    harmless: Mapping[str, frozenset[str]],
 ) -> tuple[int, list[int]] | None:
-    """The id of a site and the ids in its belonging set, nil first; no ids if training never ran it.
+    """The id of a site and the ids of what it may follow, nil first; no ids if training never ran it.
 
-    `codes`: the hashes of the code now; `left_alone`: groups that are not guarded. None: the site is not.
+    `codes`: the hashes of the code now; `left_alone`: groups that are not guarded; `harmless`: of
+    LearnedSets.harmless_reads. None: the site is not guarded.
     """
     number = site_id(site.name)
     if learned.codes.get(site.code) != codes[site.code]:
@@ -342,4 +348,5 @@ def guarded(
         return number, []
     if not known.shared or known.group in left_alone:
         return None
-    return number, sorted(0 if name is None else site_id(name) for name in known.before)
+    allowed = known.before | harmless.get(site.name, frozenset())
+    return number, sorted(0 if name is None else site_id(name) for name in allowed)

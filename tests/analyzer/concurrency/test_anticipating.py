@@ -155,3 +155,38 @@ def test_what_relaxing_learns_is_no_sample_of_the_accesses() -> None:
     relaxed = learned.learn(Guarded((stall,), (), CODES, ()).harmless)
     assert relaxed.sites["a"].before == {None, "b"}
     assert relaxed.proportions() == learned.proportions()
+
+
+WRITE, AGAIN = site("q.c:pop:store:1"), site("q.c:pop:store:2")
+READ, LATER, EARLY, LAST = (site(f"q.c:push:load:{number}", "q.c:push") for number in range(1, 5))
+
+
+def test_a_read_may_follow_any_read_after_the_same_write() -> None:
+    """LATER only ever followed READ; both come after WRITE, which comes first in its thread."""
+    learned = AnticipatingInvariants().learn(observed((WRITE, None), (READ, WRITE), (LATER, READ)))
+    assert learned.judge(observed((READ, LATER), (READ, READ), (LATER, LATER))).violations == ()
+    assert [one.seen for one in learned.judge(observed((LATER, None), (WRITE, READ))).violations] == [
+        Seen(LATER, None, 1, 1),
+        Seen(WRITE, READ, 1, 1),
+    ]
+
+
+def test_a_read_may_not_follow_one_that_comes_before_the_write_it_waits_for() -> None:
+    """EARLY runs before any write or after the first one, READ after the second one only, LAST after either."""
+    runs = observed(
+        *((WRITE, None), (AGAIN, EARLY), (EARLY, None), (EARLY, WRITE), (READ, AGAIN), (LAST, WRITE), (LAST, AGAIN))
+    )
+    learned = AnticipatingInvariants().learn(runs)
+    allowed = {name: sorted(reads) for name, reads in learned.harmless_reads().items()}
+    assert allowed == {
+        EARLY.name: [EARLY.name],
+        READ.name: [READ.name],
+        LAST.name: [READ.name, LAST.name],
+    }
+
+
+def test_where_two_threads_write_every_order_of_reads_counts() -> None:
+    """Two threads that each read and then write: a read after the other one's read is the turning point."""
+    learned = AnticipatingInvariants().learn(observed((READ, None), (WRITE, None), (READ, WRITE), (WRITE, WRITE)))
+    assert learned.harmless_reads() == {}
+    assert [one.seen for one in learned.judge(observed((READ, READ))).violations] == [Seen(READ, READ, 1, 1)]
