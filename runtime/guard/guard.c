@@ -144,7 +144,7 @@ static inline void update(struct record *record, uint64_t id)
     record->last = id;
 }
 
-static bool is_expected(const struct cc_guard_site *site, uint64_t before)
+static inline bool is_expected(const struct cc_guard_site *site, uint64_t before)
 {
     for (uint32_t i = 0; i < site->predecessors; i++)
         if (LIKELY(site->set[i] == before))
@@ -153,7 +153,7 @@ static bool is_expected(const struct cc_guard_site *site, uint64_t before)
 }
 
 /* The record whose remote predecessor violates the invariant of `site`; NULL if none does. */
-static struct record *violating(const struct cc_guard_site *site, struct record *records, unsigned count)
+static inline struct record *violating(const struct cc_guard_site *site, struct record *records, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         if (UNLIKELY(!is_expected(site, remote_predecessor(&records[i]))))
@@ -322,6 +322,20 @@ static void access_word(const struct cc_guard_site *site, uint64_t id, struct wo
         update(&record[i], id);
 }
 
+/* Whether the last access to each variable of a word was one of this thread at this site, and to be expected. Then another one
+ * changes nothing of what is known. The word is not held: what another thread does to it meanwhile may come before or after. */
+static inline bool is_known(const struct cc_guard_site *site, const struct word *word)
+{
+    unsigned grain = __atomic_load_n(&word->grain, __ATOMIC_ACQUIRE);
+    if (UNLIKELY(!grain))
+        return false;
+    const struct record *records = grain == 1 ? word->bytes : word->records;
+    for (unsigned i = 0; i < WORD_BYTES / grain; i++)
+        if (records[i].thread != cc_self.id || records[i].last != site->id || !is_expected(site, records[i].previous))
+            return false;
+    return true;
+}
+
 /* What to do for a unit that was not seen before, or that nothing is done for at this moment. */
 static uint32_t meet(struct cc_guard_unit *unit)
 {
@@ -367,6 +381,8 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
         struct word *word = cc_word(at, true);
         at += part;
         if (LIKELY(word != NULL)) {
+            if (part == WORD_BYTES && part != size && site && site->predecessors && is_known(site, word))
+                continue;
             access_word(site, id, word, offset, part);
             if (UNLIKELY(part != size))
                 cc_give(word);
@@ -383,14 +399,16 @@ static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint
 {
     if (UNLIKELY(cc_self.held || !cc_self.tid || !site->predecessors))
         return false;
-    if (UNLIKELY((size != 8 && size != 4) || at & (size - 1) || at >> ADDRESS_BITS))
+    if (UNLIKELY((size != 8 && size != 4 && size != 1) || at & (size - 1) || at >> ADDRESS_BITS))
         return false;
     struct chunk *chunk = atomic_load_explicit(&cc_chunks[at >> CHUNK_BITS], memory_order_acquire);
     if (UNLIKELY(!chunk))
         return false;
     struct word *word = &chunk->words[at % CHUNK_BYTES / WORD_BYTES];
-    struct record *record = &word->records[at % WORD_BYTES / 4];
-    if (UNLIKELY(!cc_try(word) || word->grain != size || !is_expected(site, remote_predecessor(record))))
+    if (UNLIKELY(!cc_try(word) || word->grain != size))
+        return false;
+    struct record *record = size == 1 ? &word->bytes[at % WORD_BYTES] : &word->records[at % WORD_BYTES / 4];
+    if (UNLIKELY(!is_expected(site, remote_predecessor(record))))
         return false;
     update(record, site->id);
     return true;
@@ -401,11 +419,6 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
     uintptr_t at = (uintptr_t)address;
     if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED)) {
         const struct cc_guard_site *site = &unit->sites[index];
-        while (UNLIKELY(size > WORD_BYTES) && LIKELY(begin_short(at, WORD_BYTES, site))) { /* a vector */
-            cc_give(cc_self.held);
-            at += WORD_BYTES;
-            size -= WORD_BYTES;
-        }
         if (LIKELY(begin_short(at, size, site)))
             return;
     }

@@ -47,7 +47,7 @@ static struct chunk *make_chunk(struct chunk *_Atomic *place)
     return atomic_compare_exchange_strong(place, &there, made) ? made : there;
 }
 
-struct word *cc_word(uintptr_t address, bool make)
+struct word *cc_find_word(uintptr_t address, bool make)
 {
     if (UNLIKELY(address >> ADDRESS_BITS))
         return NULL;
@@ -84,17 +84,11 @@ static bool refine(struct word *word, unsigned grain)
     return true;
 }
 
-struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count)
+bool cc_split(struct word *word, unsigned grain)
 {
-    unsigned grain = size == WORD_BYTES ? WORD_BYTES : (offset | size) % 4 == 0 ? 4 : 1;
-    if (UNLIKELY(word->grain != grain)) {
-        if (!word->grain && grain == WORD_BYTES)
-            word->grain = grain;
-        else if ((!word->grain || word->grain > grain) && !refine(word, grain))
-            return NULL;
-    }
-    *count = size / word->grain;
-    return (word->grain == 1 ? word->bytes : word->records) + offset / word->grain;
+    if (!word->grain && grain == WORD_BYTES)
+        word->grain = grain;
+    return word->grain == grain || refine(word, grain);
 }
 
 /* Who has a word runs straight on to where it gives it up, unless it ends there, as all threads but one do in a forked child,

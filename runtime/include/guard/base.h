@@ -85,13 +85,29 @@ HIDDEN bool cc_shadow_open(void);
 /* Before a thread takes a word: its first access, or a handler in the midst of one, or what follows one that a jump left. */
 HIDDEN void cc_ready_thread(void);
 HIDDEN void cc_rename_thread(void); /* in a forked child */
-/* The word at an address; NULL if there is no memory for it, or `make` is false and it was never accessed. */
-HIDDEN struct word *cc_word(uintptr_t address, bool make);
-/* Of a word that is held: the records of `size` bytes from `offset`, and how many there are; NULL if there is no memory. */
-HIDDEN struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count);
+HIDDEN struct word *cc_find_word(uintptr_t address, bool make); /* cc_word, however long it takes */
+HIDDEN bool cc_split(struct word *word, unsigned grain); /* into variables of that size at most; false: no memory */
 HIDDEN void cc_wait_for(struct word *word); /* until it is this thread's */
 HIDDEN void cc_wake(struct word *word);     /* gives it up, and wakes who is stalled there */
 HIDDEN void cc_forget(uintptr_t address, uint64_t size);
+
+/* The word at an address; NULL if there is no memory for it, or `make` is false and it was never accessed. */
+static inline struct word *cc_word(uintptr_t address, bool make)
+{
+    struct chunk *chunk = address >> ADDRESS_BITS ? NULL : atomic_load_explicit(&cc_chunks[address >> CHUNK_BITS], memory_order_acquire);
+    struct word *word = chunk ? &chunk->words[address % CHUNK_BYTES / WORD_BYTES] : NULL;
+    return LIKELY(word && word->grain) ? word : cc_find_word(address, make);
+}
+
+/* Of a word that is held: the records of `size` bytes from `offset`, and how many there are; NULL if there is no memory. */
+static inline struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count)
+{
+    unsigned grain = size == WORD_BYTES ? WORD_BYTES : (offset | size) % 4 == 0 ? 4 : 1;
+    if (UNLIKELY(!word->grain || word->grain > grain) && !cc_split(word, grain))
+        return NULL;
+    *count = size / word->grain;
+    return (word->grain == 1 ? word->bytes : word->records) + offset / word->grain;
+}
 
 /* Has the word to itself until cc_give, if no other thread has it; a thread has one word at a time. */
 static inline bool cc_try(struct word *word)
