@@ -110,19 +110,21 @@ def relax(config: Config, path: Path, runs: int) -> None:
     from crashcheck.stages.threads import threaded_runs
 
     learned = relaxed = _learned(path)
-    with threaded_runs(config, str(path)) as run:
-        for number in range(1, runs + 1):
-            log, end = run(number, False)
-            passed = end.exit_code == 0
-            guarded = read_guarded(log, learned, path.parent) if log is not None else None
-            before = relaxed.predecessors
-            if guarded is not None and passed and guarded.harmless.seen:
-                relaxed = relaxed.learn(guarded.harmless)
-            how = "passed" if passed else end.text(config.workload.timeout_s)
-            stalls = len(guarded.stalls) if guarded is not None else 0
-            print(f"run {number}: {how}, {stalls} violations, {relaxed.predecessors - before} learned", flush=True)
-    if relaxed is not learned:
-        relaxed.save(path)
+    try:
+        with threaded_runs(config, str(path)) as run:
+            for number in range(1, runs + 1):
+                log, end = run(number, False)
+                passed = end.exit_code == 0
+                guarded = read_guarded(log, learned, path.parent) if log is not None else None
+                before = relaxed.predecessors
+                if guarded is not None and passed and guarded.harmless.seen:
+                    relaxed = relaxed.learn(guarded.harmless)
+                how = "passed" if passed else end.text(config.workload.timeout_s)
+                stalls = len(guarded.stalls) if guarded is not None else 0
+                print(f"run {number}: {how}, {stalls} violations, {relaxed.predecessors - before} learned", flush=True)
+    finally:  # whatever ends it, what passing runs taught is kept
+        if relaxed is not learned:
+            relaxed.save(path)
     print(f"{relaxed.predecessors - learned.predecessors} predecessors learned; `crashcheck guard` builds with them")
 
 

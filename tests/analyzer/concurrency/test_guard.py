@@ -61,6 +61,17 @@ def test_a_false_alarm_is_logged_relaxed_and_gone(project: Project) -> None:
     assert project.run("guard", "report", "log").splitlines()[0] == "no violation"
 
 
+def test_what_relaxing_learned_before_an_error_is_kept(project: Project) -> None:
+    project.run("learn", "--runs", "1")
+    project.workload("./program late; test {run} = 1 || printf x > ${CRASHCHECK_GUARD##*log=}")
+    relaxed = project.run("guard", "relax", "--runs", "2", status=2).splitlines()
+    assert relaxed[0].startswith("run 1: passed, 2 violations, 2 learned")
+    assert relaxed[1].endswith("[guard-log]")
+    project.run("guard")
+    assert project.program("late") == 0
+    assert project.run("guard", "report", "log").splitlines()[0] == "no violation"
+
+
 def test_code_that_changed_or_never_ran_is_counted_and_not_judged(project: Project) -> None:
     project.run("learn", "--runs", "1")
     project.source(PROGRAM.replace("return ready;", "return ready + 0 * ready;"))
