@@ -15,6 +15,7 @@ from crashcheck.analyzer.concurrency.observations import Log, ObservationKind
 from crashcheck.wording import listed
 
 NOTHING = "nothing of another thread"
+UNOBSERVED = "accesses of inline assembly and rare vector instructions are not observed"
 _LISTED = 8  # names of a hot group, which may have hundreds
 
 
@@ -280,6 +281,8 @@ def read_guarded(log: Log, learned: AnticipatingInvariants, folder: str | os.Pat
         stalls.append(Stall(violation, int(row["stalled_ns"]) / 1e9, int(row["resolved"]), int(row["unresolved"])))
     untrained = tuple((name(int(row["site"])), int(row["count"])) for row in log.of(ObservationKind.UNTRAINED))
     lost = log.lost
+    if log.unobserved:
+        lost += (f"{UNOBSERVED}: {listed(log.unobserved, _LISTED)}",)
     if log.learned not in (0, learned.digest()):
         lost += ("what was expected, and left alone: other sets were learned since the program was built",)
     return Guarded(tuple(stalls), untrained, namer.codes(log.units), lost, learned.hot_groups())

@@ -57,6 +57,12 @@ class Log:
     lost: tuple[str, ...]
     learned: int
 
+    @property
+    def unobserved(self) -> tuple[str, ...]:
+        """Where the program accesses memory in ways that are not observed: inline assembly, rare vector operations."""
+        places = {one.position.file + f":{one.position.line}" for unit in self.units for one in unit.not_understood}
+        return tuple(sorted(places))
+
     def of(self, kind: ObservationKind) -> NDArray[np.void]:
         """The rows of one kind."""
         rows: NDArray[np.void] = self.rows[self.rows["kind"] == kind]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct, UnitFacts
-from crashcheck.analyzer.compile.instrument import hooks
+from crashcheck.analyzer.compile.instrument import hooks, inline_asm
 from crashcheck.analyzer.compile.instrument.emitter import DBG
 from crashcheck.analyzer.compile.instrument.rewriter import _LOAD, _STORE, Rewriter
 from crashcheck.analyzer.compile.ir import addresses
@@ -236,6 +236,15 @@ class Guarding(Rewriter):
         self.out.append("")
 
     def _assembly(self, line: str, following: list[str], at: int) -> None:
+        """Inline assembly stays unobserved, and is noted if it may access memory that threads share."""
+        whole = "".join([line, *following])
+        call = inline_asm.read_call(line, at)
+        accessed = [one.argument.value for one in call.operands if one.argument is not None and "*" in one.constraint]
+        if call.template.strip() and accessed:
+            if not all(self.is_local(pointer) and self.shared_global(pointer).local for pointer in accessed):
+                self.unknown(whole, call.template)
+        elif inline_asm.understand(call).not_understood:
+            self.unknown(whole, call.template)
         self._plain(line, following)
 
     def _before_call(self, line: str, whole: str, callee: str, parenthesis: int, musttail: bool) -> None:

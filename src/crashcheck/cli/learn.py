@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.cli.options import add_config
 from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
+from crashcheck.wording import listed
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Judged, Observed
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 LEARNED = "crashcheck.learned.json"
 LEARNED_OF_MARKED = "crashcheck.marked.json"
 RUNS = 10
+_LISTED = 8  # places, which may be hundreds
 
 
 def add_parser(subparsers: Any) -> None:
@@ -136,6 +138,7 @@ def learn(
 
     Raises CrashcheckError: learn-run-failed if a run fails, learn-nothing, and those of running and of the file.
     """
+    from crashcheck.analyzer.concurrency.anticipating import UNOBSERVED
     from crashcheck.stages.threads import threaded_runs
 
     learned = _learned_so_far(path, marked)
@@ -146,6 +149,7 @@ def learn(
     elif learned.atomics and not atomics:
         raise _learned_without("--without-atomics", path)
     first = learned.runs
+    unobserved: tuple[str, ...] = ()
     try:
         with threaded_runs(config, _threads(config, learned), first if perturb else None) as run:
             for number in range(1, runs + 1):
@@ -159,6 +163,7 @@ def learn(
                     continue
                 observed = _observed(log, path, marked)
                 learned = learned.learn(observed)
+                unobserved = log.unobserved if log is not None else ()
                 accesses, new = _of(observed.accesses, "access", "accesses"), _of(learned.new[-1], "new predecessor")
                 report(f"run {number:{len(str(runs))}}: {accesses}, {new}")
     except KeyboardInterrupt:
@@ -167,6 +172,8 @@ def learn(
     finally:
         if learned.runs > first:
             learned.save(path)
+    if unobserved:
+        report(f"not exact: {UNOBSERVED}: {listed(unobserved, _LISTED)}")
     if learned.runs == first:
         raise CrashcheckError("learn-run-failed", f"none of {runs} runs passed.", "Only passing runs are learned from.")
     return learned

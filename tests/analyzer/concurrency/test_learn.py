@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.concurrency.anticipating import UNOBSERVED
 from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, read_log
 from crashcheck.cli.learn import curve
 from support.command_line import run_crashcheck
@@ -152,6 +153,26 @@ def test_a_configuration_that_is_only_for_threads_needs_no_files_and_no_check(pr
     toml.write_text(toml.read_text(encoding="utf-8").partition("[pool]")[0], encoding="utf-8")
     project.learn()
     assert run_crashcheck("guard", cwd=project.folder, env=project.environment).returncode == 0
+
+
+ASSEMBLY = """
+static int get(void) {
+    int own = 0, value = 0;
+    __asm__ volatile("" : : : "memory");
+    __asm__ volatile("pause" : : : "memory");
+    __asm__ volatile("movl %1, %0" : "=r"(value) : "m"(own));
+    __asm__ volatile("lock; xaddl %0, %1" : "+r"(value), "+m"(ready) : : "memory");
+    return value;
+}
+"""
+
+
+def test_inline_assembly_that_accesses_shared_memory_is_named(project: Project) -> None:
+    """A barrier, a pause and what reads a local are not."""
+    source = PROGRAM.replace("static int get(void) { return ready; }\n", ASSEMBLY)
+    project.source(source)
+    line = source.partition("lock; xaddl")[0].count("\n") + 1
+    assert f"not exact: {UNOBSERVED}: {project.folder}/program.c:{line}" in project.learn().stdout.splitlines()
 
 
 def test_perturbed_runs_hold_threads_up_at_other_places_each(project: Project) -> None:
