@@ -107,8 +107,8 @@ class LearnedSets:
         """By the name of a read, the reads that it may follow although no run showed it.
 
         Where no write ever followed a write of another thread, a read after another thread's read changes nothing:
-        what counts is the write before both, or nil. So it may follow each read of its group that comes after no
-        write that it does not come after itself. Orders in which a write takes part stay as they were learned.
+        what counts is the write before both, or nil. So it may follow another read of its group if it may itself
+        follow each write that the other one follows. Orders in which a write takes part stay as they were learned.
         """
         reads: dict[str, set[str]] = {}
         written_by_several = set()
