@@ -323,7 +323,7 @@ static void access_word(const struct cc_guard_site *site, uint64_t id, struct wo
 }
 
 /* Whether the last access to each variable of a word was one of this thread at this site, and to be expected. Then another one
- * changes nothing of what is known. The word is not held: what another thread does to it meanwhile may come before or after. */
+ * changes nothing of what is known. The word is not held: what another thread does to it meanwhile may be before or after. */
 static inline bool is_known(const struct cc_guard_site *site, const struct word *word)
 {
     unsigned grain = __atomic_load_n(&word->grain, __ATOMIC_ACQUIRE);

@@ -162,7 +162,7 @@ READ, LATER, EARLY, LAST = (site(f"q.c:push:load:{number}", "q.c:push") for numb
 
 
 def test_a_read_may_follow_any_read_after_the_same_write() -> None:
-    """LATER only ever followed READ; both come after WRITE, which comes first in its thread."""
+    """LATER only ever followed READ; both follow WRITE, which is first in its thread."""
     learned = AnticipatingInvariants().learn(observed((WRITE, None), (READ, WRITE), (LATER, READ)))
     assert learned.judge(observed((READ, LATER), (READ, READ), (LATER, LATER))).violations == ()
     assert [one.seen for one in learned.judge(observed((LATER, None), (WRITE, READ))).violations] == [
