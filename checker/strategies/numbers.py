@@ -21,9 +21,7 @@ SITE_PARTS = 4  # words of one update that count as sites of their own. ½ to ×
 LINES = 8  # of what one site left unpersisted that are lost one by one. ½ to ×2
 QUEUED, QUEUED_MORE = 16, 16  # choices of a phase, and further ones for each that was taken. ½ to ×2
 MOST_QUEUED = 1024  # choices of a phase. ½ to ×2
-MOST_PENDING = (
-    1 << 16
-)  # pieces at the crash points of what is queued, or drawn from, in sum: examining a state costs as much
+MOST_PENDING = 1 << 16  # pieces at the crash points of what is queued or drawn from: examining a state costs as much
 
 # -- ranked: limits of time and memory
 INFERENCE_SHARE = 0.5  # of a budget's seconds: the other half is left for states, which need no invariants
