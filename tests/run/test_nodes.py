@@ -191,3 +191,16 @@ def test_a_node_that_fails_is_shown_with_what_it_wrote_to_its_standard_error(tmp
     assert code == 1, printed
     assert report["findings"][0]["message"] == "n0 ends with status 3 in the default order of actions"
     assert "\n          started\n          no such volume: data7\n" in printed
+
+
+@pytest.mark.parametrize(("strategy", "least", "most"), [("dpor", 400, 500), ("hybrid", 64, 200)])
+def test_a_sample_of_runs_judges_no_more_cuts_than_states(tmp_path: Path, strategy: str, least: int, most: int) -> None:
+    """Two nodes that print 20 lines each, one at a timer: 41 states of a run, and 441 consistent cuts."""
+    node = "for at in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1; echo $at; done"
+    (tmp_path / "check").write_text("#!/bin/sh\necho >> judged\n")
+    (tmp_path / "check").chmod(0o700)
+    text = f"[[node]]\ncommand = '''sh -c \"{node}\"'''\ncount = 2\n[check]\nafter = \"./check {{state}}\"\n"
+    _, _, printed = run(tmp_path, text + f'[strategy]\nname = "{strategy}"\n[budget]\nstates = 1\n')
+    assert least <= len((tmp_path / "judged").read_text()) <= most, printed
+    limited = "1 runs have too many consistent cuts" in printed
+    assert limited == (strategy == "hybrid")

@@ -139,8 +139,9 @@ class NodeSetup:
 
     def _checks(self, passed: set[NodeStates] | None, world: World) -> RunChecks:
         assert isinstance(world, PlacedWorld)
-        cuts = self.nodes.strategy.name in REDUCED
-        return CommandChecks(self.nodes.check, self.config.folder, len(self.nodes.folders()), world.place, passed, cuts)
+        strategy, nodes = self.nodes.strategy.name, len(self.nodes.folders())
+        cuts, sample = strategy in REDUCED, strategy == "hybrid"
+        return CommandChecks(self.nodes.check, self.config.folder, nodes, world.place, passed, cuts, sample)
 
     def digest(self) -> bytes:
         """8 bytes that differ where a token of other nodes, bounds or programs is repeated."""
