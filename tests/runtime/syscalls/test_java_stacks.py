@@ -92,3 +92,39 @@ def test_a_virtual_machine_that_is_executed_with_options_of_its_own_keeps_them(t
     shown = recording.stdout.read_text().replace(f"{recording.pool}/f", str(tmp_path / "f"))
     assert (shown, recording.stderr.read_text()) == (plain.stdout, plain.stderr)
     assert [frames[0].line for _, frames, _ in writes(read(recording.trace))] == [6]
+
+
+LOAD = """\
+import java.sql.*;
+
+class Load {
+    static void insert(Connection connection) throws SQLException {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("insert into t values (1)");
+        }
+    }
+
+    public static void main(String[] words) throws SQLException {
+        try (Connection connection = DriverManager.getConnection("jdbc:derby:" + words[0] + ";create=true")) {
+            connection.createStatement().execute("create table t (a int)");
+            insert(connection);
+        }
+    }
+}
+"""
+
+
+@pytest.mark.slow
+def test_what_an_embedded_database_writes_has_the_lines_of_the_program_that_calls_it(tmp_path: Path) -> None:
+    archive = Path("/usr/share/java/derby.jar")
+    if not archive.is_file():
+        pytest.skip("there is no Derby here (libderby-java)")
+    program = tmp_path / "Load.java"
+    program.write_text(LOAD)
+    words = [JAVA, *OPTIONS, "-Dderby.stream.error.file=/dev/null", "-cp", str(archive), str(program), "{pool}/db"]
+    lines = {
+        (name.split("/")[1], own[0].name, own[0].line)
+        for name, frames, _ in writes(read(recorded(tmp_path, *words).trace))
+        if (own := [site for site in frames if site.module == str(program)])
+    }
+    assert {("log", "Load.insert", 6), ("log", "Load.main", 11), ("seg0", "Load.main", 12)} <= lines
