@@ -78,7 +78,7 @@ SUBJECTS = (
     Subject(
         "queue",
         "$CC -O2 -g -pthread queue.c -o program",
-        60,
+        300,
         "./program 2000 $((2 + {run} % 3))",
         "./{program} 200000 {threads}",
         True,
@@ -86,7 +86,7 @@ SUBJECTS = (
     Subject(
         "pigz",
         "$CC -O2 -g -w -DNOZOPFLI -pthread pigz.c yarn.c try.c -lz -lm -o program",
-        30,
+        300,
         "./program -p $(({run} % 4 + 1)) -c text > /dev/null",
         "./{program} -p {threads} -c text",
         package="pigz",
@@ -102,7 +102,7 @@ SUBJECTS = (
     Subject(  # in the folder ./configure has run
         "memcached",
         "make -s clean && make -s memcached CC='$CC' CFLAGS='-O2 -g -w -pthread' && mv memcached program",
-        100,
+        300,
         "./memcached_client ./program 4 $(({run} % 4 + 1)) 3000 {run} > /dev/null",
         "./memcached_client ./{program} {threads} 4 25000 1",
         True,

@@ -171,7 +171,7 @@ def test_a_read_may_follow_any_read_after_the_same_write() -> None:
     ]
 
 
-def test_a_read_may_not_follow_one_that_comes_before_the_write_it_waits_for() -> None:
+def test_a_read_may_not_follow_one_that_precedes_the_write_it_waits_for() -> None:
     """EARLY runs before any write or after the first one, READ after the second one only, LAST after either."""
     runs = observed(
         *((WRITE, None), (AGAIN, EARLY), (EARLY, None), (EARLY, WRITE), (READ, AGAIN), (LAST, WRITE), (LAST, AGAIN))
