@@ -28,8 +28,8 @@ NODES = _HOME / "nodes"  # the controller of nodes: likewise
 GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no part of the recorder
 GUARD_MODELS = INCLUDE / "guard" / "models.def"
 AGENTS = _HOME / "agents"  # libraries that a virtual machine loads while it is recorded
-JAVASCRIPT = SYSCALLS / "javascript.js"  # that Node loads while it is recorded
-JAVA_AGENT = "java.so"  # as syscalls/java.c has it
+JAVASCRIPT = SYSCALLS / "stacks" / "javascript.js"  # that Node loads while it is recorded
+JAVA_AGENT = "java.so"  # as syscalls/stacks/java.c has it
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")
 PUBLIC_HEADERS = ("compared.h", "crashcheck.h", "hooks.h", "trace_format.h")
 FLAGS = (
@@ -114,7 +114,7 @@ def guard_sources() -> list[Path]:
 
 def syscalls_sources() -> list[Path]:
     """Return the C files of the recorder of system calls, sorted."""
-    return sorted(SYSCALLS.glob("*.c"))
+    return sorted(SYSCALLS.rglob("*.c"))
 
 
 def agent_sources() -> list[Path]:

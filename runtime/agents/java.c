@@ -1,5 +1,5 @@
 /* An agent of the Java virtual machine (JVMTI) that notes which Java methods make a system call. `java` loads it while it is
- * recorded (syscalls/preload.c). When a native method that may change files is about to be called for the first time, the
+ * recorded (syscalls/stacks/preload.c). When a native method that may change files is about to be called for the first time, the
  * virtual machine asks for its address (NativeMethodBind); the answer is code of ours that notes the thread's stack in its
  * own frame (java_note.h) and calls the method. The recorder finds that frame on the thread's stack.
  *

@@ -1,4 +1,4 @@
-/* What our agent in a Java program (agents/java.c) leaves for the recorder of system calls (syscalls/java.c): the stack of the
+/* What our agent in a Java program (agents/java.c) leaves for the recorder of system calls (syscalls/stacks/java.c): the stack of the
  * thread, in the frame of the function through which it passes native methods on. */
 #ifndef CRASHCHECK_JAVA_NOTE_H
 #define CRASHCHECK_JAVA_NOTE_H

@@ -31,7 +31,7 @@ OUTPUT = HERE.parent.parent / "build" / "fuzz"
 # Each with the file that it is in, and flags; a harness of its name is in this folder.
 C_PARSERS = {
     "decoder": ("explorer/explore_instructions.c", "-DCC_SHARED"),
-    "unwind": ("syscalls/unwind.c", "-DCC_FUZZ"),
+    "unwind": ("syscalls/stacks/unwind.c", "-DCC_FUZZ"),
 }
 SANITIZE = ("-g", "-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
 SLOW_S = 300  # of time, not of CPU time: a document that takes this long is found, too

@@ -40,7 +40,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "main.c").write_text(MAIN)
     harness = TESTS / "fuzz" / "unwind.c"
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
-    files = [build.SYSCALLS / "unwind.c", harness, folder / "main.c"]
+    files = [build.SYSCALLS / "stacks" / "unwind.c", harness, folder / "main.c"]
     command = [*c_compiler(), *flags, f"-I{build.INCLUDE}", *map(str, files), "-o", str(folder / "reader")]
     subprocess.run(command, check=True)
     return folder / "reader"
