@@ -3,8 +3,9 @@
 Returns `Verdict`s: a search asks a `VerdictSource` for them, at whose bottom an `Executor` runs the check on states;
 `VerdictCache` remembers those that explain a failure.
 
-Other rooms import `blind_check`, `copies`, `executor`, `exit_status`, `image_judge`, `kept_verdicts`, `other_files`,
-`output_equivalence`, `prepare`, `references`, `snapshot`, `symptoms`, `verdict_cache` and `verdict_source`.
+Other rooms import `acknowledged`, `blind_check`, `copies`, `executor`, `exit_status`, `image_judge`, `kept_verdicts`,
+`other_files`, `output_equivalence`, `prepare`, `references`, `snapshot`, `symptoms`, `verdict_cache` and
+`verdict_source`.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ from crashcheck.checker.results import StopReason
 from support.checked_worlds import World, words
 from support.checked_worlds import two_stores
 image_folder._SHARED_MEMORY = Path("/nowhere")
-image_folder.home.__defaults__ = (Path("/nowhere"),)
+image_folder.home.__defaults__ = (Path("/nowhere"), None)
 check = words("head -c 1000000000 /dev/zero > {{pool}}/more")
 world = World(Path("/mnt/world"), check, two_stores)
 found = world.explore()
