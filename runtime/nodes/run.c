@@ -53,7 +53,7 @@ static void enter(struct thread *thread)
         thread->now.orig_rax = UINT64_MAX;
         thread->now.rax = then == ANSWER ? (uint64_t)thread->result : 0;
         thread->changed = true;
-    } else if (thread->handler && thread->handler->acts) {
+    } else if (then == NATIVE && thread->handler && thread->handler->acts) {
         thread->process->node->activity++;
     }
     if (then == ANSWER || then == NATIVE)
@@ -83,6 +83,8 @@ static bool leave(struct thread *thread)
     thread->now.rax = (uint64_t)thread->result;
     thread->changed = true;
     if (!holds) {
+        if (thread->handler && thread->handler->acts)
+            thread->process->node->activity++; /* not of one that only tried: two that wait for a lock would wake each other */
         hold_over(thread);
         thread->answered = true;
         return false;

@@ -240,6 +240,12 @@ static enum then dup_leave(struct thread *thread)
     return ANSWER;
 }
 
+static bool waits_for_lock(const struct thread *thread)
+{
+    int command = (int)argument(thread, 1);
+    return command == F_SETLKW || command == F_OFD_SETLKW;
+}
+
 static enum then fcntl_enter(struct thread *thread)
 {
     switch ((int)argument(thread, 1)) {
@@ -261,7 +267,8 @@ static enum then fcntl_leave(struct thread *thread)
     bool duplicates = (int)argument(thread, 1) == F_DUPFD || (int)argument(thread, 1) == F_DUPFD_CLOEXEC;
     if (duplicates)
         return dup_leave(thread);
-    return thread->result == -EAGAIN || thread->result == -EACCES ? hold(thread, true, RESTARTED) : ANSWER;
+    bool taken = thread->result == -EAGAIN || thread->result == -EACCES;
+    return taken && waits_for_lock(thread) ? hold(thread, true, RESTARTED) : ANSWER;
 }
 
 const struct handler call_close = {close_enter, NULL, true};

@@ -67,6 +67,38 @@ def test_a_python_program_runs_its_event_loop(worlds: Worlds) -> None:
     assert 0 < float(output(runs[0], 0)) < 1
 
 
+LOCKS = """
+import fcntl, os, sys, time
+take = getattr(fcntl, sys.argv[1])
+held = open("lock", "w")
+take(held, fcntl.LOCK_EX)
+for child in range(3):
+    if os.fork() == 0:
+        mine = open("lock", "w")
+        try:
+            take(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("busy", flush=True)
+        take(mine, fcntl.LOCK_EX)
+        print(child, flush=True)
+        time.sleep(1)
+        os._exit(0)
+time.sleep(2)
+print("free", flush=True)
+take(held, fcntl.LOCK_UN)
+for child in range(3):
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_processes_that_wait_for_one_lock_rest_and_get_it_one_after_another(call: str, worlds: Worlds) -> None:
+    runs = [by_default(worlds((sys.executable, "-c", LOCKS, call))) for _ in range(3)]
+    assert output(runs[0], 0).split() == [b"busy"] * 3 + [b"free", b"0", b"1", b"2"]
+    assert runs[0][-1].ended == 0
+    assert runs[0] == runs[1] == runs[2]
+
+
 def test_a_command_that_is_missing_is_an_error_for_the_user(worlds: Worlds) -> None:
     world = worlds(("/nonexistent/program",))
     with pytest.raises(NodeError, match="/nonexistent/program: No such file or directory") as caught:
