@@ -16,7 +16,7 @@ Invariants that the code below keeps:
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import takewhile
 from random import Random
 from typing import NamedTuple
@@ -160,11 +160,14 @@ class Dpor:
             needs.reach(at, offered)
             before, excluded = excluded, set(offered) - set(enabled)
             if at > new:
-                for action in sorted(excluded - before):
-                    self._race_for_bound(states, run, order, action, at, needs.of(action))
+                for failure in sorted(excluded - before):  # instead of those that used up its bound before it could
+                    bound = BOUND_OF[failure.kind]
+                    uses = {one for one in range(at) if BOUND_OF.get(run.chosen[one].kind) == bound}
+                    self._race_of_possible(states, run, order, failure, at, needs.of(failure), uses)
             if at == len(run.chosen):
-                for action in enabled if run.ending is Ending.BOUND else ():
-                    self._race_of_pending(states, run, order, action, needs.of(action))
+                for pending in enabled if run.ending is Ending.BOUND else ():
+                    needed = needs.of(pending)
+                    self._race_of_possible(states, run, order, pending, at, needed, set(range(at)) - needed)
                 break
             action = run.chosen[at]
             races = order.add(run.footprints[at], needs.of(action))
@@ -215,7 +218,7 @@ class Dpor:
                 first = order.initials(at, later, order.before(later))
                 self._plan(state, [run.chosen[number] for number in first])
 
-    def _race_for_bound(
+    def _race_of_possible(
         self,
         states: Sequence[_State],
         run: NodeRun,
@@ -223,28 +226,17 @@ class Dpor:
         action: Action,
         at: int,
         needs: frozenset[int],
+        against: Container[int],
     ) -> None:
-        """Plan to let a failure happen instead of those that have used up its bound before it could."""
+        """Plan to let an action that was possible after `at` choices happen before those that it races with.
+
+        `against`: of these choices, by their numbers, which.
+        """
         direct = order.direct(footprint(action), needs)
         for earlier in direct:
-            if BOUND_OF.get(run.chosen[earlier].kind) == BOUND_OF[action.kind]:
+            if earlier in against:
                 first = order.initials(earlier, at, order.closed(direct))
                 self._plan(states[earlier], [run.chosen[number] if number < at else action for number in first])
-
-    def _race_of_pending(
-        self,
-        states: Sequence[_State],
-        run: NodeRun,
-        order: HappensBefore,
-        action: Action,
-        needs: frozenset[int],
-    ) -> None:
-        """Plan to let what could still happen at the end of a run that the bound cut happen earlier."""
-        direct = order.direct(footprint(action), needs)
-        for earlier in direct:
-            if earlier not in needs:
-                first = order.initials(earlier, len(run.chosen), order.closed(direct))
-                self._plan(states[earlier], [run.chosen[at] if at < len(run.chosen) else action for at in first])
 
     def _plan(self, state: _State, first: Sequence[Action]) -> None:
         """Plan to begin with one of some actions, unless that was done, or another run does it."""
