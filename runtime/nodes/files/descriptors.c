@@ -246,26 +246,25 @@ static bool waits_for_lock(const struct thread *thread)
     return command == F_SETLKW || command == F_OFD_SETLKW;
 }
 
+static bool duplicates(const struct thread *thread)
+{
+    int command = (int)argument(thread, 1);
+    return command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+}
+
 static enum then fcntl_enter(struct thread *thread)
 {
-    switch ((int)argument(thread, 1)) {
-    case F_DUPFD:
-    case F_DUPFD_CLOEXEC:
-        return AFTER;
-    case F_SETLKW:
-    case F_OFD_SETLKW:
+    if (waits_for_lock(thread)) {
         thread->now.rsi = (int)argument(thread, 1) == F_SETLKW ? F_SETLK : F_OFD_SETLK;
         thread->changed = true;
         return AFTER;
-    default:
-        return NATIVE;
     }
+    return duplicates(thread) ? AFTER : NATIVE;
 }
 
 static enum then fcntl_leave(struct thread *thread)
 {
-    bool duplicates = (int)argument(thread, 1) == F_DUPFD || (int)argument(thread, 1) == F_DUPFD_CLOEXEC;
-    if (duplicates)
+    if (duplicates(thread))
         return dup_leave(thread);
     bool taken = thread->result == -EAGAIN || thread->result == -EACCES;
     return taken && waits_for_lock(thread) ? hold(thread, true, RESTARTED) : ANSWER;
