@@ -134,7 +134,7 @@ class _DebugFile:
         program = self._dwarf.line_program_for_CU(described)
         top = described.get_top_DIE()
         folder = _text(top, "DW_AT_comp_dir")
-        files = _Files(program, folder, _number(top, "DW_AT_language") == _GO)
+        files = _Files(program, folder)
         if program is None or not any(map(self._is_own, files.paths)):
             return _Unit(np.zeros(0, dtype=np.int64), [], [])
         self._lines_left -= program.program_end_offset - program.program_start_offset
@@ -163,8 +163,7 @@ class _DebugFile:
                 if ranges:
                     call = tuple(_number(child, f"DW_AT_call_{what}") for what in ("file", "line", "column"))
                     where = (files.path(call[0]), call[1], call[2])
-                    name = _without_path(_name(child)) if files.of_go else _name(child)
-                    yield _Function(ranges, name, where, list(self._functions(child, files)))
+                    yield _Function(ranges, _name(child), where, list(self._functions(child, files)))
             elif child.has_children and child.tag in (
                 "DW_TAG_lexical_block",
                 "DW_TAG_namespace",
@@ -197,8 +196,7 @@ class _DebugFile:
 class _Files:
     """Files of a unit by their numbers in its line program."""
 
-    def __init__(self, program: Any, folder: str, of_go: bool) -> None:
-        self.of_go = of_go
+    def __init__(self, program: Any, folder: str) -> None:
         self.paths: list[str] = []
         self._first = 0
         if program is None:
@@ -236,7 +234,8 @@ def _name(die: Any) -> str:
     """Of a function: its own, or that of what it is a copy or the definition of."""
     for _ in range(4):
         if "DW_AT_name" in die.attributes:
-            return _text(die, "DW_AT_name")
+            name, unit = _text(die, "DW_AT_name"), die.cu.get_top_DIE()
+            return _without_path(name) if _number(unit, "DW_AT_language") == _GO else name
         link: Sequence[str] = [
             each for each in ("DW_AT_abstract_origin", "DW_AT_specification") if each in die.attributes
         ]
