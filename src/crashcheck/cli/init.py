@@ -9,20 +9,11 @@ from typing import Any
 from crashcheck.config import FILE_NAME
 from crashcheck.errors import CrashcheckError
 
-TEMPLATE = """\
-# What crashcheck runs. Commands run in the folder of this file. A string with shell syntax is run by /bin/sh; any other
-# string is split into words; a list is used as it is. {pool} is a folder that crashcheck makes for the program's files.
-
-[build]
+_BUILD = """\
 # Builds the program with crashcheck-cc and crashcheck-c++: compilers that make it report what it writes to its files.
 command = "make CC=crashcheck-cc CXX=crashcheck-c++"
-
-# [setup]
-# Makes the files that the workload starts from. It is not recorded: crashes during setup are not tested.
-# command = "./program create {pool}/data.db"
-# timeout_s = 60
-
-[workload]
+"""
+_WORKLOAD = """\
 # What is recorded: a few dozen operations, the same in each run. Put crashcheck_op_begin() before each operation and
 # crashcheck_op_end() after it (crashcheck.h), so that crashcheck knows which operations have been acknowledged.
 command = "./program {pool}/data.db"
@@ -31,7 +22,20 @@ timeout_s = 60
 # operations = ["store_put"]   # or: names of functions; each outermost call is an operation. A pair begins and ends
 #                              # one: ["transaction_begin", "transaction_commit"]
 # env = { PMEM_IS_PMEM_FORCE = "1" }
+"""
+TEMPLATE = """\
+# What crashcheck runs. Commands run in the folder of this file. A string with shell syntax is run by /bin/sh; any other
+# string is split into words; a list is used as it is. {pool} is a folder that crashcheck makes for the program's files.
 
+[build]
+""" + _BUILD + """
+# [setup]
+# Makes the files that the workload starts from. It is not recorded: crashes during setup are not tested.
+# command = "./program create {pool}/data.db"
+# timeout_s = 60
+
+[workload]
+""" + _WORKLOAD + """
 [pool]
 # The files in {pool} that may lose updates in a crash.
 files = ["*.db"]
@@ -81,6 +85,14 @@ name = "px86"
 # reason = "why"
 """
 
+_WORKLOAD_OF_CALLS = """\
+# What is recorded: a few dozen operations, the same in each run. Let the program print each operation
+# that is done, and flush: what it printed before a crash must not be lost.
+command = "./program {pool}"
+timeout_s = 60
+recorder = "syscalls"
+# env = {}
+"""
 
 # By the file that shows a build system. A separate folder, so that no object of another compiler is reused.
 APART = "build-crashcheck"
@@ -123,24 +135,17 @@ def template(folder: Path) -> str:
 
 def _of_calls(build: str, program: str) -> str:
     """TEMPLATE for a program whose system calls are recorded."""
-    first = TEMPLATE.index("# Builds the program with")
-    building = f'# Builds the program, as always.\ncommand = "{build}"' if build else '# command = "make"'
-    workload = TEMPLATE.index("# What is recorded:")
-    pool = TEMPLATE.index("\n\n[pool]")
-    return (
-        TEMPLATE[:first]
-        + building
-        + TEMPLATE[TEMPLATE.index("\n\n# [setup]") : workload]
-        + "# What is recorded: a few dozen operations, the same in each run. Let the program print each operation\n"
-        "# that is done, and flush: what it printed before a crash must not be lost.\n"
-        f'command = "{program} {{pool}}"\ntimeout_s = 60\n'
-        'recorder = "syscalls"\n# env = {}'
-        + TEMPLATE[pool:]
-        .replace('files = ["*.db"]', 'files = ["*"]')
-        .replace("# {acked}: how many operations had been acknowledged; {stdout}: a", "# {stdout}: a")
-        .replace('command = "./check {pool}/data.db {acked}"', f'command = "{program} check {{pool}} {{stdout}}"')
-        .replace('name = "px86"', 'name = "ext4"')
-    )
+    text = TEMPLATE
+    for old, new in (
+        (_BUILD, f'# Builds the program, as always.\ncommand = "{build}"\n' if build else '# command = "make"\n'),
+        (_WORKLOAD, _WORKLOAD_OF_CALLS.replace("./program", program)),
+        ('files = ["*.db"]', 'files = ["*"]'),
+        ("# {acked}: how many operations had been acknowledged; {stdout}: a", "# {stdout}: a"),
+        ('command = "./check {pool}/data.db {acked}"', f'command = "{program} check {{pool}} {{stdout}}"'),
+        ('name = "px86"', 'name = "ext4"'),
+    ):
+        text = text.replace(old, new)
+    return text
 
 
 def add_parser(subparsers: Any) -> None:
