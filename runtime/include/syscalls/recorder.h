@@ -209,6 +209,7 @@ struct symbols {            /* of a module */
     uint64_t bias, names, table, hashes;
 };
 uint64_t word_of(struct tracee *thread, uint64_t address); /* 0 if it cannot be read */
+bool module_begins(const char *path, const char *beginning); /* of its file's name */
 bool symbols_of(struct tracee *thread, uint64_t base, struct symbols *symbols); /* base: where the module's file begins */
 uint64_t symbol(struct tracee *thread, const struct symbols *symbols, const char *name); /* its address, 0 if it is not exported */
 
@@ -225,9 +226,12 @@ size_t path_absolute(struct tracee *thread, char *path, size_t size);
 
 /* python.c, shell.c, perl.c, php.c, ruby.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
 #define STACK_DEEPEST 256u  /* frames; of deeper stacks the outermost are missing */
+struct interpreter;
+typedef size_t frames_of_interpreter(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most); /* innermost first */
 struct interpreter {
-    size_t (*frames)(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most); /* innermost first */
+    frames_of_interpreter *frames;
 };
+void *interpreter_made(size_t size, frames_of_interpreter *frames); /* codes.c: of a struct that begins with the interpreter */
 struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path);

@@ -1,5 +1,7 @@
-/* Numbers for the functions of scripts, as the trace defines them: by their names and files, not by where they are in memory. */
+/* Numbers for the functions of scripts, as the trace defines them: by their names and files, not by where they are in memory. And
+ * what all that read the frames of interpreters begin with. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,4 +51,13 @@ struct script_frame frame_at(struct tracee *thread, struct cc_code head, const c
 {
     uint32_t code = code_defined_as(thread, head, file_and_name, head.file_bytes + head.name_bytes);
     return (struct script_frame){code, (uint64_t)line << COLUMN_BITS | column};
+}
+
+void *interpreter_made(size_t size, frames_of_interpreter *frames)
+{
+    struct interpreter *interpreter = calloc(1, size);
+    if (!interpreter)
+        die("no memory");
+    interpreter->frames = frames;
+    return interpreter;
 }

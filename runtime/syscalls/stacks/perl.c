@@ -1,7 +1,6 @@
 /* Which Perl functions a thread is in: the contexts of perl's interpreter, read from the program's memory while the thread waits in
  * a call. Where its structures are is known of perl 5.24 to 5.40 with threads, as distributions build it. A statement counts
  * only if its operation is the one of statements, a function only if it is one: other builds have no frames. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "syscalls/recorder.h"
@@ -191,17 +190,13 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    const char *name = strrchr(path, '/');
-    if (!name || (strncmp(name + 1, "perl", 4) != 0 && strncmp(name + 1, "libperl.", 8) != 0) || !symbols_of(thread, base, &symbols))
+    if (!(module_begins(path, "perl") || module_begins(path, "libperl.")) || !symbols_of(thread, base, &symbols))
         return NULL;
     uint64_t current = symbol(thread, &symbols, "PL_curinterp"), statements = symbol(thread, &symbols, "Perl_pp_nextstate");
     uint64_t debugged = symbol(thread, &symbols, "Perl_pp_dbstate");
     if (!current || !statements || !debugged)
         return NULL;
-    struct perl *perl = calloc(1, sizeof *perl);
-    if (!perl)
-        die("no memory");
-    perl->interpreter.frames = frames_of;
+    struct perl *perl = interpreter_made(sizeof *perl, frames_of);
     perl->current_interpreter = current;
     perl->operations[0] = statements;
     perl->operations[1] = debugged;

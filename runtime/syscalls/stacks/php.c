@@ -1,7 +1,6 @@
 /* Which PHP functions a thread is in: the frames of the Zend engine, read from the program's memory while the thread waits in a call.
  * What differs between the versions 7.3 to 8.4 is found by what it holds: the current frame is behind the four words that describe
  * the engine's stack, and points into it; a function's file is the text before the range of lines that holds the current one. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "syscalls/recorder.h"
@@ -104,16 +103,12 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *php_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    const char *name = strrchr(path, '/');
-    if (!name || (strncmp(name + 1, "php", 3) != 0 && strncmp(name + 1, "libphp", 6) != 0) || !symbols_of(thread, base, &symbols))
+    if (!(module_begins(path, "php") || module_begins(path, "libphp")) || !symbols_of(thread, base, &symbols))
         return NULL;
     uint64_t globals = symbol(thread, &symbols, "executor_globals"); /* none of a build with threads */
     if (!globals)
         return NULL;
-    struct php *php = calloc(1, sizeof *php);
-    if (!php)
-        die("no memory");
-    php->interpreter.frames = frames_of;
+    struct php *php = interpreter_made(sizeof *php, frames_of);
     php->globals = globals;
     return &php->interpreter;
 }

@@ -136,10 +136,7 @@ struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *
     uint32_t minor = minor_of(path);
     if (!minor || !symbols_of(thread, base, &symbols))
         return NULL;
-    struct python *python = calloc(1, sizeof *python);
-    if (!python)
-        die("no memory");
-    python->interpreter.frames = frames_of;
+    struct python *python = interpreter_made(sizeof *python, frames_of);
     python->minor = minor;
     python->runtime = symbol(thread, &symbols, "_PyRuntime");
     python->code_type = symbol(thread, &symbols, "PyCode_Type");

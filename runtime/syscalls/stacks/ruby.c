@@ -2,7 +2,6 @@
  * waits in a call. What differs between the versions 3.1 to 3.4 is found by what it holds: the context is a variable of the thread
  * that describes a stack, whose frames all point into it; a method's file and names are three values in a row, and the lines of
  * its code are known to be within a range that is stored beside them. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "syscalls/recorder.h"
@@ -247,13 +246,9 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *ruby_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    const char *name = strrchr(path, '/');
-    if (!name || (strncmp(name + 1, "ruby", 4) != 0 && strncmp(name + 1, "libruby", 7) != 0) || !symbols_of(thread, base, &symbols) ||
+    if (!(module_begins(path, "ruby") || module_begins(path, "libruby")) || !symbols_of(thread, base, &symbols) ||
         !symbol(thread, &symbols, "ruby_current_ec")) /* a variable of each thread, since 3.0 */
         return NULL;
-    struct ruby *ruby = calloc(1, sizeof *ruby);
-    if (!ruby)
-        die("no memory");
-    ruby->interpreter.frames = frames_of;
+    struct ruby *ruby = interpreter_made(sizeof *ruby, frames_of);
     return &ruby->interpreter;
 }

@@ -120,16 +120,14 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    const char *name = strrchr(path, '/');
-    if (!name || strncmp(name + 1, "bash", 4) != 0 || !symbols_of(thread, base, &symbols))
+    if (!module_begins(path, "bash") || !symbols_of(thread, base, &symbols))
         return NULL;
-    struct shell shell = {.interpreter = {frames_of}, .line_number = symbol(thread, &symbols, "line_number")};
-    shell.global_variables = symbol(thread, &symbols, "global_variables");
-    if (!shell.line_number || !shell.global_variables)
+    uint64_t line_number = symbol(thread, &symbols, "line_number");
+    uint64_t global_variables = symbol(thread, &symbols, "global_variables");
+    if (!line_number || !global_variables)
         return NULL;
-    struct shell *kept = malloc(sizeof *kept);
-    if (!kept)
-        die("no memory");
-    *kept = shell;
-    return &kept->interpreter;
+    struct shell *shell = interpreter_made(sizeof *shell, frames_of);
+    shell->line_number = line_number;
+    shell->global_variables = global_variables;
+    return &shell->interpreter;
 }

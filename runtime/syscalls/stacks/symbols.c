@@ -13,6 +13,12 @@ uint64_t word_of(struct tracee *thread, uint64_t address)
     return memory_read(thread, address, &word, sizeof word) == sizeof word ? word : 0;
 }
 
+bool module_begins(const char *path, const char *beginning)
+{
+    const char *name = strrchr(path, '/');
+    return name && strncmp(name + 1, beginning, strlen(beginning)) == 0;
+}
+
 bool symbols_of(struct tracee *thread, uint64_t base, struct symbols *symbols)
 {
     Elf64_Ehdr file;
