@@ -125,7 +125,7 @@ def write_table(
     """Write the table of a check that runs on the image in `pool` with each combination of contents.
 
     At most MOST_GRANULES, ascending in each file and apart. The check's environment has to preload the runtime and to
-    name the table. `memory_bytes`: of address space, for each run. `outputs`: those that are handed over besides
+    name the table. `memory_bytes`: of data, for each run. `outputs`: those that are handed over besides
     standard output, as [check] outputs names them; files among them do not exist yet. `merging`: else two runs that
     reach the same state are followed apart, which only counts them.
     """

@@ -25,7 +25,7 @@ from crashcheck.runtime.supervise import become_subreaper, end_all, end_rest, ow
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 _ERRORS_KEPT = 4096
-_STARTING_BYTES = 64 << 20  # of address space, more than it takes to start a child
+_STARTING_BYTES = 64 << 20  # of data, more than it takes to start a child
 _OURS = 64  # the least of our descriptors that a check's own may not replace
 
 
@@ -34,7 +34,7 @@ class Limits:
     """What one run of the check may use; None: no limit of ours."""
 
     timeout_s: float = 10.0
-    memory_bytes: int | None = None  # address space
+    memory_bytes: int | None = None  # data: what it may write that no other process and no file has
     file_bytes: int | None = None  # size of any file it writes
     kept_bytes: int = 16 * 1024  # of its output, half from the beginning and half from the end
     output_bytes: int = 64 << 20  # after that much it is ended
@@ -48,7 +48,8 @@ class Limits:
 
     def of_resources(self) -> tuple[tuple[int, int], ...]:
         """Each limit that the kernel enforces: which, and how much."""
-        wanted = ((resource.RLIMIT_AS, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes))
+        # Not address space: databases and runtimes reserve many times what they use, and map files.
+        wanted = ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes))
         return tuple((which, value) for which, value in wanted if value is not None)
 
 
@@ -403,8 +404,8 @@ class Runner:
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ:
             return "file size"
         limit = self.limits.memory_bytes
-        # A failed allocation is not reported to the parent. The peak is: a failing run that had filled most of its
-        # address space in earnest met the limit. The kernel starts the count of a spawned child at its parent's
+        # A failed allocation is not reported to the parent. The peak is: a failing run that had filled most of what
+        # it may have in earnest met the limit. The kernel starts the count of a spawned child at its parent's
         # own peak, so a peak that is no higher than ours proves nothing.
         if limit is not None and peak_bytes >= limit * 3 // 4 and peak_bytes > _own_peak():
             return "memory"
@@ -463,7 +464,7 @@ def _inherited(wanted: Sequence[tuple[int, int]]) -> Iterator[None]:
     before: list[tuple[int, tuple[int, int]]] = []
     try:
         for which, value in wanted if os.geteuid() == 0 else ():
-            if which != resource.RLIMIT_AS or _own_size() + _STARTING_BYTES < value:
+            if which != resource.RLIMIT_DATA or _own_data() + _STARTING_BYTES < value:
                 before.append((which, resource.getrlimit(which)))
                 _limit(0, which, value)
         yield
@@ -480,9 +481,9 @@ def _limit(pid: int, which: int, value: int) -> None:
         resource.prlimit(pid, which, (soft, hard))
 
 
-def _own_size() -> int:
+def _own_data() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
+        return int(file.read().split()[5]) * resource.getpagesize()
 
 
 def _own_peak() -> int:

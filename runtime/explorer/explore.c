@@ -165,7 +165,7 @@ HERE void cc_explore_start(const char *path)
         uint64_t ours = cc_run.table->bytes + WRITTEN * WRITTEN_ROOM + TEXT_ROOM + 2 * STACK_BYTES + PAGE;
         uint64_t limit[2] = {cc_run.table->memory_bytes + ours, 0};
         limit[1] = limit[0];
-        raw4(SYS_prlimit64, 0, RLIMIT_AS, (long)limit, 0);
+        raw4(SYS_prlimit64, 0, RLIMIT_DATA, (long)limit, 0);
     }
     stack_t stack = {.ss_sp = (void *)alternate, .ss_flags = 0, .ss_size = STACK_BYTES};
     if (raw_failed(raw3(SYS_sigaltstack, (long)&stack, 0, 0)))

@@ -66,7 +66,7 @@ struct cc_explore_table {
     uint64_t first_granule, first_output, first_node, first_end; /* from the table's start */
     uint64_t output_used, output_end;
     uint64_t bytes;
-    uint64_t memory_bytes;     /* of address space for each process; 0: any */
+    uint64_t memory_bytes;     /* of data for each process; 0: any */
 };
 
 #endif

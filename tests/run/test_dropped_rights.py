@@ -46,7 +46,7 @@ mkdir d; echo x > d/g; sync
 """
 CHECK = """
 set -e; cd "$1"
-test "$(ulimit -v) $(ulimit -f)" = "4194304 16777216"
+test "$(ulimit -d) $(ulimit -f)" = "4194304 16777216"
 grep -q -e old -e new f; echo more >> f; : > made; test ! -e d/g || echo y >> d/g
 test ! -e t || cat t
 test ! -e d/g || test "$(stat -c %a%u d/g)" = 60065534
@@ -103,14 +103,14 @@ def test_images_can_be_entered_by_whom_the_recording_lets_in(mode: int, expected
 
 def test_a_program_has_its_limits_from_the_start_and_we_have_ours_afterwards() -> None:
     """Its rights dropped, it could not be limited any more."""
-    before = [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+    before = [resource.getrlimit(which) for which in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE)]
     with process._inherited(Limits(memory_bytes=8 << 30, file_bytes=1 << 20).of_resources()):
-        started = subprocess.run(["sh", "-c", "ulimit -v; ulimit -f"], capture_output=True, text=True)
+        started = subprocess.run(["sh", "-c", "ulimit -d; ulimit -f"], capture_output=True, text=True)
     assert started.stdout == "8388608\n2048\n"
     with process._inherited(Limits(memory_bytes=1 << 20).of_resources()):  # less than it takes to start it
-        started = subprocess.run(["sh", "-c", "ulimit -v"], capture_output=True, text=True)
+        started = subprocess.run(["sh", "-c", "ulimit -d"], capture_output=True, text=True)
     assert started.stdout == "unlimited\n"
-    assert [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)] == before
+    assert [resource.getrlimit(which) for which in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE)] == before
 
 
 def test_a_file_that_no_mode_is_known_of_is_a_secret_of_the_folders_owner(project: Path) -> None:

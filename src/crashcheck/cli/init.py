@@ -49,7 +49,7 @@ command = "./check {pool}/data.db {acked}"
 # outputs = ["stdout"]   # those that output equivalence compares; also "stderr", "fd 3" and "{pool}/results.txt"
 # first = "check"        # "skip": do not check the files as they are before the workload
 timeout_s = 10
-# memory_mib = 4096      # address space of the check; 0: no limit
+# memory_mib = 4096      # data of the check; 0: no limit
 # file_mib = 8192        # size of each file that the check writes; 0: no limit
 # env = {}
 

@@ -109,7 +109,7 @@ class CheckConfig:
     oracle: Literal["exit-status", "output-equivalence", "snapshot"] = "exit-status"
     first: Literal["check", "skip"] = "check"  # "skip": the first image need not pass
     timeout_s: Seconds = 10.0
-    memory_mib: Mebibytes = 4096  # address space of a check; 0: no limit
+    memory_mib: Mebibytes = 4096  # data of a check, as RLIMIT_DATA counts it; 0: no limit
     file_mib: Mebibytes = 8192  # size of each file that a check writes; 0: no limit
     outputs: Outputs = ("stdout",)  # what output equivalence compares
     acknowledged: Literal["output", "exit"] = "output"  # of system calls; "exit": that it ended, too

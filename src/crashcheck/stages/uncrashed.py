@@ -78,8 +78,8 @@ def uncrashed(
         empty = printed is not None and not printed.stat().st_size
         silent = f"{{stdout}} is empty: {PRINTED_NOTHING}. " if empty else ""
         limit = ""
-        if mapped := executor.workers.limits.memory_bytes:  # a database that reserves more passes by hand
-            limit = f"Here it may map no more than {mapped >> 20} MiB: [check] memory_mib. "
+        if mapped := executor.workers.limits.memory_bytes:  # one that needs more passes by hand
+            limit = f"Here it may allocate no more than {mapped >> 20} MiB: [check] memory_mib. "
         raise CrashcheckError(
             "check-rejects-final" if final else "check-rejects-first",
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",

@@ -34,7 +34,7 @@ from crashcheck.testing.failure import CrashFound
 from crashcheck.testing.recorded_call import RecordedCall
 from crashcheck.testing.state import State
 
-_MEMORY_MIB = 4096  # of address space, more than the test's process has
+_MEMORY_MIB = 4096  # of data, more than the test's process has
 _OTHERS = 5  # findings that are named beside the one that is shown
 _BLIND = (
     "the check also passes on the files filled with zeros, and on all their bits inverted: it may accept whatever a "
@@ -91,7 +91,7 @@ def config_of(model: str, states: int | None, timeout_s: float) -> Config:
 
 def _own_mib() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE") >> 20
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGESIZE") >> 20
 
 
 def called_state(call: RecordedCall, called: CheckCall) -> State:

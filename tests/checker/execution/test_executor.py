@@ -99,6 +99,14 @@ def test_a_memory_hog_meets_its_limit(world: Build, vandal: Path) -> None:
     assert "memory limit" in verdict.output
 
 
+def test_addresses_that_are_reserved_and_files_that_are_mapped_meet_no_memory_limit(world: Build) -> None:
+    """Virtual machines reserve many times what they use, and databases map more of a file than it has."""
+    reserve = "import mmap, os; mmap.mmap(-1, 8 << 30, prot=mmap.PROT_READ)"
+    map_file = "file = os.memfd_create('large'); os.ftruncate(file, 8 << 30); mmap.mmap(file, 0)"
+    command = [sys.executable, "-c", f"{reserve}; {map_file}"]
+    assert one(world(command, Limits(timeout_s=60, memory_bytes=256 << 20))).outcome is Outcome.PASS
+
+
 def test_a_failing_check_under_a_memory_limit_is_a_plain_failure(world: Build) -> None:
     verdict = one(world("exit 1; true", Limits(timeout_s=60, memory_bytes=256 << 20)))
     assert verdict.outcome is Outcome.FAIL

@@ -83,7 +83,7 @@ static int after(const char *what, const char *file)
     }
     if (!strcmp(what, "itself")) { /* what a process knows of itself */
         struct rlimit memory, files;
-        getrlimit(RLIMIT_AS, &memory);
+        getrlimit(RLIMIT_DATA, &memory);
         getrlimit(RLIMIT_FSIZE, &files);
         pid_t parent = (pid_t)atoi(getenv("PARENT"));
         printf("%d %d %d %d %ld %ld %s %d\n", getpid() == getpgrp(), getsid(0) == getsid(parent), getppid() == parent,
@@ -127,7 +127,7 @@ int main(int count, char **words)
     char *file = count > 3 ? words[3] : NULL;
     struct rlimit memory, files;
     do /* they are set while this begins */
-        getrlimit(RLIMIT_AS, &memory), getrlimit(RLIMIT_FSIZE, &files);
+        getrlimit(RLIMIT_DATA, &memory), getrlimit(RLIMIT_FSIZE, &files);
     while (getenv("LIMITED") && (memory.rlim_cur == RLIM_INFINITY || files.rlim_cur == RLIM_INFINITY));
     before(words[1], file);
     if (!strcmp(words[1], "takes acked"))

@@ -185,7 +185,7 @@ def test_a_check_that_rejects_an_uncrashed_image_is_shown(
     assert "  | broken" in caught.value.message
     assert ": exit status 1\n" in caught.value.message
     assert ("/run/pool/p" if slug == "check-rejects-final" else "/run/first/p") in caught.value.hint
-    assert ("may map no more than" in caught.value.hint) == bool(memory)
+    assert ("may allocate no more than" in caught.value.hint) == bool(memory)
 
 
 def test_where_the_trace_lacks_updates_that_is_why_the_final_image_is_rejected(tmp_path: Path) -> None:
