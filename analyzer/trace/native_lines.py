@@ -1,5 +1,7 @@
 """Lines of programs in C, C++, Go, Rust and others that compilers described by DWARF, without crashcheck-cc.
 
+Programs in Go that were stripped of it have lines, too (go_table).
+
 A place in machine code is a chain: the function whose line it is, then those that it was inlined into. What a file does
 not describe, or what is damaged, has an empty chain. See DWARF 5, sections 3.3.8 and 6.2.
 """
@@ -7,7 +9,6 @@ not describe, or what is damaged, has an empty chain. See DWARF 5, sections 3.3.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ import numpy as np
 from elftools.dwarf.ranges import BaseAddressEntry
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
+
+from crashcheck.analyzer.trace.go_table import GoTable, read_go_table, without_path
 
 _LARGEST = 256 << 20  # bytes of .debug_info, uncompressed: reading the heads of 10^5 units takes a minute
 # Of the units of one file that are asked for: bytes of their functions, at 5 s for a MiB, and of their lines, at 10 s.
@@ -44,7 +47,7 @@ class NativeLines:
     """
 
     is_own: Callable[[str], bool]  # whether a source is the program's own
-    _files: dict[str, _DebugFile | None] = field(default_factory=dict)
+    _files: dict[str, _DebugFile | _GoFile | None] = field(default_factory=dict)
 
     def chain(self, module: str, offset: int) -> tuple[NativePlace, ...]:
         """Of the instruction at an offset of a program or library, innermost first."""
@@ -58,16 +61,40 @@ class NativeLines:
             return ()
 
 
-def _opened(path: str, is_own: Callable[[str], bool]) -> _DebugFile | None:
+def _opened(path: str, is_own: Callable[[str], bool]) -> _DebugFile | _GoFile | None:
     try:
         with open(path, "rb") as file:
             elf = ELFFile(file)
             section = elf.get_section_by_name(".debug_info") or elf.get_section_by_name(".zdebug_info")
-            if section is None or section.data_size > _LARGEST:
-                return None
-            return _DebugFile(elf, is_own)
+            if section is not None and section.data_size <= _LARGEST:
+                return _DebugFile(elf, is_own)
+            table = read_go_table(elf)
+            return _GoFile(_Loads(elf), table) if table is not None else None
     except Exception:
         return None
+
+
+class _Loads:
+    """Which part of a file is loaded to which address."""
+
+    def __init__(self, elf: ELFFile) -> None:
+        self._loads = [
+            (s["p_offset"], s["p_filesz"], s["p_vaddr"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"
+        ]
+
+    def address(self, offset: int) -> int:
+        """-1: it is not loaded."""
+        return next((offset - at + to for at, size, to in self._loads if at <= offset < at + size), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _GoFile:
+    _loads: _Loads
+    _table: GoTable
+
+    def chain(self, offset: int) -> tuple[NativePlace, ...]:
+        place = self._table.place(self._loads.address(offset))
+        return (NativePlace(*place, 0),) if place is not None else ()
 
 
 @dataclass(slots=True)
@@ -95,9 +122,7 @@ class _Function:
 class _DebugFile:
     def __init__(self, elf: ELFFile, is_own: Callable[[str], bool]) -> None:
         self._is_own = is_own
-        self._loads = [
-            (s["p_offset"], s["p_filesz"], s["p_vaddr"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"
-        ]
+        self._loads = _Loads(elf)
         self._dwarf = elf.get_dwarf_info()
         self._lists = self._dwarf.range_lists()
         self._units: dict[int, _Unit] = {}
@@ -109,7 +134,7 @@ class _DebugFile:
         self._of = [unit for _, _, unit in found]
 
     def chain(self, offset: int) -> tuple[NativePlace, ...]:
-        address = next((offset - at + to for at, size, to in self._loads if at <= offset < at + size), -1)
+        address = self._loads.address(offset)
         index = int(np.searchsorted(self._low, address, side="right")) - 1
         if index < 0 or address >= self._high[index]:
             return ()
@@ -235,7 +260,7 @@ def _name(die: Any) -> str:
     for _ in range(4):
         if "DW_AT_name" in die.attributes:
             name, unit = _text(die, "DW_AT_name"), die.cu.get_top_DIE()
-            return _without_path(name) if _number(unit, "DW_AT_language") == _GO else name
+            return without_path(name) if _number(unit, "DW_AT_language") == _GO else name
         link: Sequence[str] = [
             each for each in ("DW_AT_abstract_origin", "DW_AT_specification") if each in die.attributes
         ]
@@ -243,8 +268,3 @@ def _name(die: Any) -> str:
             return ""
         die = die.get_DIE_from_attribute(link[0])
     return ""
-
-
-def _without_path(name: str) -> str:
-    """Of a function in Go, without where its package is imported from: its file's path has that, too."""
-    return name[re.split(r"[(\[]", name, maxsplit=1)[0].rfind("/") + 1 :]

@@ -26,12 +26,16 @@ _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
 _PACKAGES = re.compile(
     r"/(site-packages|dist-packages|node_modules|pkg/mod/(?!golang\.org/toolchain)|\.cargo/registry)/"
     r"|^/usr/(local/)?share/perl5?/|/lib/perl5?/site_perl/|/perl5/lib/perl5/|/vendor/[\w.-]+/[\w.-]+/|/gems/[^/]+-\d[^/]*/"
-    r"|/lib/ruby/vendor_ruby/(?![\d.]+/)"
+    r"|/lib/ruby/vendor_ruby/(?![\d.]+/)|^[^/].*@v\d[^/]*/"
 )
 _LIBRARY = re.compile(
     r"/(lib|lib64)/python3(\.\d+)?/|^/rustc/|^/rust/deps/|/rustlib/src/|/go(-\d[.\d]*)?/src/"
     r"|^/usr/(local/)?(lib|share)(/x86_64-linux-gnu)?/perl[\d./-]|/lib/ruby/(vendor_ruby/)?[\d.]+/|^<internal:"
     r"|/pkg/mod/golang\.org/toolchain@|^_cgo_"
+    # Go's library in a program that `go build -trimpath` made: no module's name may begin as a package of it does.
+    r"|^(archive|bufio|bytes|cmp|compress|container|context|crypto|database|debug|embed|encoding|errors|expvar|flag|fmt"
+    r"|go|hash|html|image|index|internal|io|iter|log|maps|math|mime|net|os|path|plugin|reflect|regexp|runtime|slices"
+    r"|sort|strconv|strings|structs|sync|syscall|testing|text|time|unicode|unique|unsafe|vendor|weak)/.*\.(go|s)$"
     r"|^/usr/(local/)?include/|^/usr/(local/)?lib\w*/(gcc|llvm-[\d.]+|clang|x86_64-linux-gnu)/|/include/c\+\+/"
 )
 # Of the virtual machine of Java; and classes whose sources were not found. Those that were have absolute paths.

@@ -31,7 +31,7 @@ class SourceTree:
 
     def absolute(self, path: str | Path) -> Path:
         """`path` as a compiler wrote it, made absolute and free of `..` and of links to folders."""
-        joined = self.folder / path
+        joined = self.folder / _without_go_module(path, self.folder)
         return (
             Path(os.path.realpath(joined.parent)) / joined.name
             if joined.name not in ("", "..")
@@ -55,6 +55,20 @@ class SourceTree:
     def source_line(self, path: str | Path, line: int) -> str:
         """As the function `source_line`, for a path relative to the project."""
         return source_line(self.folder / path, line)
+
+
+def _without_go_module(path: str | Path, folder: Path) -> str | Path:
+    """`path`, which `go build -trimpath` begins with the name of the module: relative to `folder`, if that is in it."""
+    name = str(path)
+    if not name.endswith((".go", ".s")) or name.startswith(("/", ".")) or (folder / path).exists():
+        return path
+    here = Path(os.path.realpath(folder))
+    for root in (here, *here.parents):
+        for line in source_lines(root / "go.mod"):
+            if line.startswith("module "):
+                module = line[7:].partition("//")[0].strip().strip('"') + "/"
+                return os.path.relpath(root / name[len(module) :], here) if name.startswith(module) else path
+    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,17 @@ def test_a_file_in_the_project_is_named_relative_to_it_and_another_absolute(tmp_
     assert tree.relative("") == ""
 
 
+def test_a_file_of_a_go_module_is_the_projects_without_the_modules_name(tmp_path: Path) -> None:
+    """As `go build -trimpath` names it."""
+    (tmp_path / "go.mod").write_text("module example.org/store // a comment\n\ngo 1.22\n")
+    (tmp_path / "cmd").mkdir()
+    assert SourceTree(tmp_path).relative("example.org/store/log/log.go") == "log/log.go"
+    (tmp_path / ".git").mkdir()
+    assert SourceTree(tmp_path / "cmd").relative("example.org/store/log/log.go") == "../log/log.go"
+    assert SourceTree(tmp_path).relative("example.org/storefront/log.go") == "example.org/storefront/log.go"
+    assert SourceTree(tmp_path).relative("example.org/store/log.c") == "example.org/store/log.c"
+
+
 def test_a_sentence_names_a_file_outside_the_project_without_its_folder() -> None:
     assert spoken("/usr/src/lmdb/mdb.c") == "mdb.c"
     assert spoken("src/mdb.c") == "src/mdb.c"

@@ -60,7 +60,8 @@ class CallPlaces:
         """A function, or, where it is not known where it begins, the place."""
         call = self.trace.call_sites.get(site)
         if call is not None:
-            return (call.module, call.function, call.name) if call.function else site
+            start = self._names.start(call)
+            return (call.module, start, call.name) if start else site
         unit, described = self.trace.unit_of(site), self.trace.site(site, self.facts)
         if unit is None or described is None:
             return site

@@ -218,14 +218,18 @@ func (w *Writer) Save(path string) error {
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("go"), reason="there is no Go here")
-def test_a_finding_in_go_names_the_function_and_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("-ldflags=-s -w",), ("-ldflags=-s -w", "-buildmode=pie")])
+def test_a_finding_in_go_names_the_function_and_line(options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text("module example.org/deep\n\ngo 1.18\n")
     (tmp_path / "main.go").write_text(GO_MAIN)
     (tmp_path / "store").mkdir()
     (tmp_path / "store/store.go").write_text(GO_STORE)
-    subprocess.run(["go", "build", "-o", "save"], cwd=tmp_path, check=True)
+    subprocess.run(["go", "build", "-gcflags=-l", *options, "-o", "save"], cwd=tmp_path, check=True)
     lines = NativeLines(lambda path: path.startswith(str(tmp_path)))
     program = tmp_path / "save"
-    chains = {lines.chain(str(program), offset) for offset in code_of(program, "main.main")}
+    with open(program, "rb") as file:
+        text = ELFFile(file).get_section_by_name(".text")
+        code = range(text["sh_offset"], text["sh_offset"] + text["sh_size"])
+    chains = {lines.chain(str(program), offset) for offset in code[::4]}
     saves = {place[1:3] for chain in chains for place in chain if place[0] == "store.(*Writer).Save"}
     assert (str(tmp_path / "store/store.go"), 8) in saves
