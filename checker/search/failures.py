@@ -47,10 +47,7 @@ _FLAKY_SHOWN = 10
 _LINE_SHOWN = 100  # characters
 _FAR_LESS = 0.5  # of the updates that another state loses
 _FAILED_ONCE = f"the search ended before this state was run again and explained{TO_SETTLE}a larger budget"
-_UNEXPLAINED = (
-    "the search ended before {:,} states that had failed were run again and explained; {:,} of them show none of the "
-    "findings. Replay: {}"
-)
+_UNEXPLAINED = "the search ended before {:,} states that had failed were run again and explained; {} Replay: {}"
 PACE = 1  # results of the search for each run that explains a state which shows no known finding
 _PACE_OF_SIMILAR = 8  # the same of others, while none waits that shows none
 _FEW = 4  # states that show no known finding: while more wait, the search takes a result in every _FEW runs alone
@@ -175,7 +172,10 @@ class Failures:
             return
         new = [failure for failure in (*self._under_way, *self._new, *self._last) if not self._shows_known(failure)]
         token = self.register.token((new or waiting)[0].candidate.choice.state, self._outer)
-        self._unexplained = (_UNEXPLAINED.format(len(waiting), len(new), token),)
+        shown = (
+            f"{len(new):,} of them look like none of the findings." if new else "each looks like one of the findings."
+        )
+        self._unexplained = (_UNEXPLAINED.format(len(waiting), shown, token),)
         for candidate, verdict, _ in new[:1]:
             draft, added = self.register.add(self._classifier.guess(candidate.choice.state, verdict))
             if added:
