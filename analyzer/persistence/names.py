@@ -25,13 +25,13 @@ from crashcheck.analyzer.trace.reader import ROOT, Trace
 Slot = tuple[int, str]  # a directory's inode, and a name in it
 REMOVED = 0  # instead of an inode
 OUTSIDE = 0  # instead of a directory
-RENAME, EXCHANGE, REMOVAL = "rename", "exchange", "removal"
+RENAME, EXCHANGE, REMOVAL, FILE = "rename", "exchange", "removal", "file"
 _WHAT: Mapping[type[NameEvent], str] = {
     Rename: RENAME,
     RenameExchange: EXCHANGE,
     Unlink: REMOVAL,
     RemoveFolder: REMOVAL,
-    Create: "file",
+    Create: FILE,
     Link: "link",
     MakeFolder: "directory",
     Symlink: "symbolic link",
@@ -161,4 +161,4 @@ def _text(call: NameEvent, here: str, there: str) -> str:
         return f"the exchange of {here} and {there}"
     if what == REMOVAL:
         return f"the removal of {here}"
-    return f"the creation of {here}" if what == "file" else f"the {what} {here}"
+    return f"the creation of {here}" if what == FILE else f"the {what} {here}"

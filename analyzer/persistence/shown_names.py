@@ -43,6 +43,15 @@ _CHOSEN = re.compile(  # wherever it is in a new name
 _WORD = re.compile(r"[A-Za-z0-9]{6,}(?=[^A-Za-z0-9]*$|\.[^.]*$)")  # at the end, or before an extension
 
 
+_NUMBER = re.compile(r"\d+")
+_HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{8,}(?![A-Za-z0-9])")
+
+
+def pattern_of(path: str) -> str:
+    """A path without what distinguishes the files of one use: "000#.log" of all logs with numbers, "*" for hashes."""
+    return _NUMBER.sub("#", _HASH.sub("*", path))
+
+
 class ShownNames:
     """The names of one trace. Files that would be shown as the same get numbers, in the order of their creation."""
 

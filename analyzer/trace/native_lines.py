@@ -9,8 +9,9 @@ not describe, or what is damaged, has an empty chain. See DWARF 5, sections 3.3.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,20 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.trace.go_table import GoTable, read_go_table, without_path
 
 _LARGEST = 256 << 20  # bytes of .debug_info, uncompressed: reading the heads of 10^5 units takes a minute
-# Of the units of one file that are asked for: bytes of their functions, at 5 s for a MiB, and of their lines, at 10 s.
-# Units beyond the first have lines without functions, those beyond the second nothing.
+# Of one file: bytes of functions that are read, at 5 s for a MiB, and of lines of units that are asked for, at 10 s.
+# Beyond the first there are lines without functions, beyond the second none.
 _MOST_FUNCTIONS = 1 << 20
 _MOST_LINES = 1 << 19
 _ADDRESSES = 1 << 64
 _HIGHEST = 1 << 63  # of user space on any machine; those above are of damaged files
-_GO = 0x16  # DW_LANG_Go
+_GO, _RUST = 0x16, 0x1C  # DW_LANG_Go, DW_LANG_Rust
+
+
+# What holds functions. The members of a class in C++ are defined outside of it, those of a structure in Rust inside.
+_HOLDERS = (
+    ("DW_TAG_lexical_block", "DW_TAG_namespace"),
+    ("DW_TAG_lexical_block", "DW_TAG_namespace", "DW_TAG_structure_type", "DW_TAG_enumeration_type"),
+)
 
 
 class NativePlace(NamedTuple):
@@ -106,14 +114,22 @@ class _Unit:
     functions: list[_Function]
 
 
-@dataclass(slots=True)
+@dataclass
 class _Function:
-    """A function, or a copy of one that was inlined."""
+    """A function, or a copy of one that was inlined. What is in it is read when it is asked for."""
 
     ranges: list[tuple[int, int]]
-    name: str
     call: tuple[str, int, int]  # of a copy: where it is called
-    inner: list[_Function]
+    _die: Any
+    _within: Callable[[Any], Iterator[_Function]]
+
+    @cached_property
+    def name(self) -> str:
+        return _name(self._die)
+
+    @cached_property
+    def inner(self) -> list[_Function]:
+        return list(self._within(self._die))
 
     def has(self, address: int) -> bool:
         return any(low <= address < high for low, high in self.ranges)
@@ -165,7 +181,6 @@ class _DebugFile:
         self._lines_left -= program.program_end_offset - program.program_start_offset
         if self._lines_left < 0:
             return _Unit(np.zeros(0, dtype=np.int64), [], [])
-        self._functions_left -= described["unit_length"]
         address, rows = [], []
         for entry in program.get_entries():
             state = entry.state
@@ -177,25 +192,33 @@ class _DebugFile:
         return _Unit(
             np.array([address[at] for at in order], dtype=np.int64),
             [rows[at] for at in order],
-            list(self._functions(top, files)) if self._functions_left >= 0 else [],
+            list(self._functions(files, _HOLDERS[_number(top, "DW_AT_language") == _RUST], top)),
         )
 
-    def _functions(self, die: Any, files: _Files) -> Iterator[_Function]:
-        """The functions below an entry, also those in blocks, namespaces and classes."""
-        for child in die.iter_children():
+    def _functions(self, files: _Files, holders: Collection[str], die: Any) -> Iterator[_Function]:
+        """The functions below an entry, also those in blocks and namespaces."""
+        for child in self._children(die):
             if child.tag in ("DW_TAG_subprogram", "DW_TAG_inlined_subroutine"):
                 ranges = self._ranges(child)
                 if ranges:
                     call = tuple(_number(child, f"DW_AT_call_{what}") for what in ("file", "line", "column"))
                     where = (files.path(call[0]), call[1], call[2])
-                    yield _Function(ranges, _name(child), where, list(self._functions(child, files)))
-            elif child.has_children and child.tag in (
-                "DW_TAG_lexical_block",
-                "DW_TAG_namespace",
-                "DW_TAG_structure_type",
-                "DW_TAG_class_type",
-            ):
-                yield from self._functions(child, files)
+                    yield _Function(ranges, where, child, partial(self._functions, files, holders))
+            elif child.has_children and child.tag in holders:
+                yield from self._functions(files, holders, child)
+
+    def _children(self, die: Any) -> Iterator[Any]:
+        """As long as there are bytes left. All below a child is read with it, unless the child refers to the next."""
+        is_new = die.get_parent() is None or "DW_AT_sibling" in die.attributes
+        start = die.offset
+        for child in die.iter_children():
+            self._functions_left -= (child.offset - start) * is_new
+            if self._functions_left < 0:
+                return
+            yield child
+            start = child.offset
+            if "DW_AT_sibling" in child.attributes:
+                start = child.get_DIE_from_attribute("DW_AT_sibling").offset - child.size
 
     def _ranges(self, die: Any) -> list[tuple[int, int]]:
         first, last, several = (die.attributes.get(f"DW_AT_{what}") for what in ("low_pc", "high_pc", "ranges"))

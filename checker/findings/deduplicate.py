@@ -68,6 +68,8 @@ class Traits:
     half_store: bool = False  # needs half of a misaligned store
     unlogged: bool = False  # its operation logs other updates before it makes them, and not X
     bare: frozenset[int] = frozenset()  # operations in which X's place stores, if none of them persists anything
+    lost_files: int = 0  # which of the files that X's place changes (Identities.files)
+    kept_files: int = 0  # … Y's place
 
     @property
     def doubts(self) -> int:
@@ -101,6 +103,8 @@ def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, 
         due=_due(subject, cause),
         lost_by=callers_within(lost, until or kept),
         kept_by=callers_within(kept, until or lost),
+        lost_files=identities.files(cause.lost),
+        kept_files=identities.files(cause.kept),
     )
     if piece is None:
         return seen
@@ -202,8 +206,9 @@ def _one_section(one: Traits, other: Traits) -> bool:
 
 def _linked(one: Traits, other: Traits) -> bool:
     """Whether X of the one is Y of the other, called by the same functions as far as both are known: a helper is part
-    of a section of each function that calls it."""
-    return one.lost == other.kept and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
+    of a section of each function that calls it, and changes the files of each."""
+    same = one.lost == other.kept and one.lost_files == other.kept_files
+    return same and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
 
 
 def callers_within(here: Location | None, end: Location | None) -> tuple[SourceFunction, ...]:
@@ -247,7 +252,7 @@ def _of_section(section: Traits, loss: Traits) -> bool:
     other half does; or with the same harm the second one, or what should have replaced the value that the section's
     first update leaves."""
     others = (section.lost, section.until)
-    if loss.lost == section.kept and loss.kept in others:
+    if loss.lost == section.kept and loss.lost_files == section.kept_files and loss.kept in others:
         return True
     same = loss.kept == section.kept and loss.lost in others
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from crashcheck.analyzer.persistence.names import EXCHANGE, REMOVAL, REMOVED, RENAME, NameChange
+from crashcheck.analyzer.persistence.names import EXCHANGE, FILE, REMOVAL, REMOVED, RENAME, NameChange
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.shown_names import ShownNames
 from crashcheck.checker.findings.cause import Cause
@@ -79,6 +79,11 @@ class FileChange:
     @property
     def removes(self) -> bool:
         return self.kind == NAME and self.named.what == REMOVAL
+
+    @property
+    def creates(self) -> bool:
+        """Whether it makes a file."""
+        return self.kind == NAME and self.named.what == FILE
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -152,6 +157,7 @@ class FileChange:
 
 
 _VERBS = {
+    "create": ("creates", "created"),
     "empty": ("empties", "emptied"),
     "remove": ("removes", "removed"),
     "rename": ("renames", "renamed"),
@@ -252,10 +258,10 @@ def _told_apart(kept: FileChange, lost: FileChange) -> tuple[FileChange, FileCha
 def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> str:
     """Nothing is reordered: the crash is after one change, before the next one."""
     path = kept.path
-    if kept.cuts and kept.file in state.paths.values() and not state.bytes(kept.file).size:
-        then = " before it writes it" if kept.acts else " before it is written"
-        then = then if lost.kind in (DATA, SIZE) and lost.file == kept.file else ""
-        return f"{path} can be empty after a crash: {kept.done('empty', 'it', then)}"
+    if (kept.cuts or kept.creates) and kept.file in state.paths.values() and not state.bytes(kept.file).size:
+        then = _before_writing(kept, lost) if lost.kind in (DATA, SIZE) and lost.file == kept.file else ""
+        if kept.cuts or then:
+            return f"{path} can be empty after a crash: {kept.done('empty' if kept.cuts else 'create', 'it', then)}"
     if kept.removes and not state.has(kept.named.path):
         gone = _quoted(kept.named.path)
         if recreated_path(kept.subject, cause):
@@ -269,6 +275,15 @@ def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) ->
             return f"{path} can be incomplete after a crash: {kept.done('write', 'it', ' in parts')}"
         return f"{path} can be half written after a crash: {kept.done('write', 'it', ' in place, in parts')}"
     return f"a crash between {_both(kept, lost)} {_fails(cause)}"
+
+
+def _before_writing(kept: FileChange, lost: FileChange) -> str:
+    """ " before it writes it", " before `put` (save.c:7) writes it": by the same function, or by another."""
+    if not kept.acts:
+        return " before it is written"
+    here, there = kept.named_place, lost.named_place
+    other = lost.acts and here is not None and there is not None and here.function != there.function
+    return f" before {lost.who if other else 'it'} writes it"
 
 
 def recreated_path(subject: Subject, cause: Cause) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -14,6 +15,7 @@ from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.persistence.graph import PIECE_KINDS
 from crashcheck.analyzer.persistence.names import REMOVED, NameChange
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE, Ints
+from crashcheck.analyzer.persistence.shown_names import pattern_of
 from crashcheck.checker.results import FindingKind, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
@@ -35,7 +37,7 @@ _NOWHERE: Origin = ("",)
 _SAME_BUG = (FindingKind.ATOMICITY, FindingKind.RECOVERY_FAILURE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Identities:
     """Keys of origins and of findings.
 
@@ -55,6 +57,35 @@ class Identities:
         if here is None:
             return self._offset(piece)
         return (AT, here.file, str(here.line), str(here.column), of_template(here.function), here.variable)
+
+    def files(self, piece: int | None) -> int:
+        """Which files a place changes there, as a number: a helper that writes logs and snapshots is two places in one.
+
+        Calls of a place belong together if they have the same callers, or write files whose names differ in numbers
+        alone, or both belong to a third.
+        """
+        if piece is None or not self.subject.graph.family.names:
+            return 0
+        call = int(self.subject.trace.calls(np.array([self.subject.event_of(piece)]))[0])
+        return self._files.get(call, 0)
+
+    @cached_property
+    def _files(self) -> dict[int, int]:
+        """Of each call and its callers, where several are of one place."""
+        import networkx as nx  # takes 0.1 s
+
+        graph, out = self.subject.graph, dict[int, int]()
+        calls = self.subject.trace.calls(graph.event)
+        _, firsts = np.unique(np.stack([calls.astype(np.int64), graph.file]), axis=1, return_index=True)
+        of_place: dict[Origin, list[tuple[int, int]]] = {}
+        for piece in np.sort(firsts).tolist():
+            of_place.setdefault(self.origin(piece), []).append((int(calls[piece]), piece))
+        for place, pieces in of_place.items():
+            if place[0] == AT and len({call for call, _ in pieces}) > 1:
+                linked = nx.Graph((call, pattern_of(self.subject.path_of(piece))) for call, piece in pieces)
+                for number, group in enumerate(nx.connected_components(linked)):
+                    out |= {call: number for call in group if isinstance(call, int)}
+        return out
 
     def finding(self, kind: FindingKind, lost: int | None, kept: int | None) -> FindingKey:
         return kind, self.origin(lost), self.origin(kept)

@@ -75,7 +75,7 @@ def stack_text(place: Location, limit: int) -> tuple[str, ...]:
 
 
 def _frame(frame: Frame) -> str:
-    return f"{line(frame.function, 60)}  {line(spoken(frame.file), 60)}:{frame.line}"
+    return f"{line(frame.function, 60)}  {line(spoken(frame.file), 60)}:{frame.line}".strip()
 
 
 def same_site(one: Location | None, other: Location | None) -> bool:

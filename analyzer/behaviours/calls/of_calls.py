@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,11 +31,10 @@ from crashcheck.analyzer.behaviours.sites import StaticSite, StaticSites
 from crashcheck.analyzer.behaviours.updates import Nodes, build_nodes
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
+from crashcheck.analyzer.persistence.shown_names import pattern_of
 from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.runtime.trace_format import Kind
 
-_NUMBER = re.compile(r"\d+")
-_HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{8,}(?![A-Za-z0-9])")
 _WORDS: Mapping[int, str] = {
     Kind.WRITE: "write of",
     Kind.STORE: "stores to",
@@ -87,7 +85,7 @@ class CallOperations:
         event = int(self.event[at])
         row = self.graph.trace.events[event]
         plain = f"{_WORDS.get(int(row['kind']), 'change of')} {self.graph.names.path(int(row['file']), event) or '.'}"
-        return _NUMBER.sub("#", _HASH.sub("*", self._changes.get(event, plain)))
+        return pattern_of(self._changes.get(event, plain))
 
 
 def find_operations_of_calls(graph: PersistenceGraph, nodes: Nodes, facts: Facts | None) -> CallOperations:

@@ -58,7 +58,7 @@ def compare(head: Ran, base: BaseVersion, change: Diff, baseline: Path | None) -
 
 
 def _reason(error: CrashcheckError) -> str:
-    return f"{error.slug}: {error.message.splitlines()[0]}"
+    return f"{error.slug}: {error.message.splitlines()[0].rstrip('.')}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

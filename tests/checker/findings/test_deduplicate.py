@@ -298,6 +298,17 @@ def test_a_helper_that_two_functions_call_is_a_section_of_each() -> None:
     assert not fixed_together(first, replace(turned, kept_by=(MOVE,), lost_by=(MOVE,)))
 
 
+def test_a_helper_is_no_section_of_its_callers_if_they_write_other_files_with_it() -> None:
+    """A new file that has no content yet, and a record of a log that is torn: one helper wrote both."""
+    begun = replace(HELD, lost=COPY_VALUE, lost_files=1)
+    torn = replace(HELD, kept=COPY_VALUE, lost=COPY_VALUE, torn=True)
+    assert not fixed_together(begun, replace(torn, lost_files=0, kept_files=0))
+    assert fixed_together(begun, replace(torn, lost_files=1, kept_files=1))
+    missing = Traits(FindingKind.ORDERING, MissingPersist.SYNC, VALUE, LOCK)
+    assert fixed_together(HELD, replace(missing, lost=LOCK, kept=VALUE))
+    assert not fixed_together(HELD, replace(missing, lost=LOCK, kept=VALUE, lost_files=1))
+
+
 def test_the_callers_of_a_place_begin_at_the_function_that_the_end_is_in() -> None:
     main, put, commit = (Frame(name, "hash.c", line) for line, name in ((90, "main"), (20, "put"), (30, "put")))
     deep = Frame("copy", "hash.c", 40)

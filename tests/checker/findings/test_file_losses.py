@@ -273,6 +273,41 @@ def test_a_check_of_the_users_own_is_named_where_files_alone_show_no_harm(tmp_pa
         assert message(subject, cause) == f"{between} {harm}"
 
 
+class Helpers(Lines):
+    """One function makes files, another writes them."""
+
+    def of(self, event: int) -> Location | None:
+        return Location("io.c", event, 0, self.names[event], "", ())
+
+    def __init__(self, *names: str) -> None:
+        self.names = dict(enumerate(names))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (NoProvenance(), "it is created before it is written"),
+        (Helpers("save", "save"), "`save` (io.c:0) creates it before it writes it"),
+        (Helpers("create", "put"), "`create` (io.c:0) creates it before `put` (io.c:1) writes it"),
+    ],
+)
+def test_a_file_that_has_a_name_and_no_content_yet_can_be_empty(lines: Provenance, words: str, tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("f")
+        t.write("f", 0, b"1")
+
+    run = Recorded(tmp_path, program, {}, "ext4", most=0)
+    subject = Subject(run.trace, run.graph, run.space, run.content, lines)
+    created, written = 0, len(run.graph) - 1
+    event = subject.event_of(written)
+    if isinstance(lines, Helpers):
+        lines.names = {subject.event_of(created): lines.names[0], event: lines.names[1]}
+        words = words.replace("io.c:0", f"io.c:{subject.event_of(created)}").replace("io.c:1", f"io.c:{event}")
+    verdict = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(FindingKind.ATOMICITY, subject.prefix(event), verdict, written, created, prefix=True, moment=event)
+    assert message(subject, cause) == f"`f` can be empty after a crash: {words}"
+
+
 def test_of_two_changes_of_one_file_the_sentence_names_the_file_first(tmp_path: Path) -> None:
     def program(t: CallsBuilder) -> None:
         t.append("f", 1, b"1")

@@ -9,8 +9,10 @@ import pytest
 
 from crashcheck.checker.findings.identity import Identities, of_template
 from crashcheck.checker.results import FindingKind, Location
+from crashcheck.checker.subject import NoProvenance, Subject
 from support.checked_worlds import FILE_BYTES, VALID, VALUE, World, words
-from support.tracing import TraceBuilder
+from support.folders import Recorded
+from support.tracing import CallsBuilder, TraceBuilder
 
 OTHER = Location("tree.c", 7, 1, "insert", "node.key", (), "node->key = key;")
 
@@ -96,3 +98,28 @@ def test_a_function_of_a_template_is_named_without_arguments_and_an_operator_is_
     function: str, expected: str
 ) -> None:
     assert of_template(function) == expected
+
+
+class OneHelper(NoProvenance):
+    """All calls are made at one line."""
+
+    def of(self, event: int) -> Location | None:
+        return Location("io.c", 3, 0, "write_all", "", ())
+
+
+def test_a_helper_writes_files_apart_that_have_neither_callers_nor_names_in_common(tmp_path: Path) -> None:
+    """Names that differ in numbers count as one: the logs of a run, whoever begins one."""
+
+    def script(t: CallsBuilder) -> None:
+        put, rotate, save = (t.stack_def(0, t.call_site("/bin/store", offset)) for offset in (10, 20, 30))
+        t.site = t.call_site("/bin/store", 40)
+        for t.stack, path in ((put, "1.log"), (rotate, "2.log"), (save, "snapshot"), (save, "index")):
+            t.open(path)
+            t.write(path, 0, b"data")
+
+    run = Recorded(tmp_path, script, {}, "ext4", most=0)
+    subject = Subject(run.trace, run.graph, run.space, run.content, OneHelper())
+    known = Identities(subject)
+    files = {subject.path_of(piece): known.files(piece) for piece in range(len(run.graph))}
+    assert files["1.log"] == files["2.log"] != files["snapshot"] == files["index"]
+    assert len({known.origin(piece) for piece in range(len(run.graph))}) == 1
