@@ -1,4 +1,4 @@
-"""Checks whose command holds `{folders}`: one process of the program is given one folder after another, in lines.
+"""Checks whose command holds `{folders}` or `{states}`: one process is given one folder after another, in lines.
 
 A run from the beginning gives a process of its own a single folder (crashcheck.one_folder, where the lines are
 described). After each answer nothing of the folder may still be open: the files would change under the check, and the
@@ -17,19 +17,16 @@ from crashcheck.checker.execution.capture import Capture, drain
 from crashcheck.checker.execution.in_turn import Answer, CheckCall, InTurnRunner, StayingProcess
 from crashcheck.checker.execution.process import RunOrder, limited, spawn
 
-_AT = len(one_folder.COMMAND)  # where the check's own words begin
-_CALL = slice(_AT - 3, _AT)  # what the check is given
-
 
 class FoldersRunner(InTurnRunner):
-    """Gives a check one folder after another. The words of a run from the beginning start with `one_folder.COMMAND`."""
+    """Gives a check one folder after another. A run from the beginning has the words of crashcheck.one_folder."""
 
     def _called(self, argv: Sequence[str]) -> CheckCall | None:
-        pool, acked, printed = argv[_CALL]
-        return None if {"\t", "\n"} & {*pool, *printed} else CheckCall(pool, int(acked), printed)
+        (pool, *more), _ = one_folder.parts_of(argv)
+        return None if {"\t", "\n"} & set("".join((pool, *more))) else CheckCall(pool, tuple(more))
 
     def _begin_staying(self, order: RunOrder) -> StayingProcess:
-        words = order.argv[_AT:]
+        _, words = one_folder.parts_of(order.argv)
         given, give = os.pipe2(os.O_CLOEXEC)
         read, write = os.pipe2(os.O_CLOEXEC)
         read_errors, write_errors = os.pipe2(os.O_CLOEXEC)
@@ -76,7 +73,7 @@ class _GivenFolders(StayingProcess):
         self._folder = called.pool
         self._answers = one_folder.Answers(called.pool)
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._give, one_folder.line_of(*called))
+            os.write(self._give, one_folder.line_of((called.pool, *called.more)))
 
     def answer(self) -> Answer | None:
         while data := one_folder.read_available(self._read):

@@ -23,11 +23,10 @@ _EXIT_FAILED = 1 << 8  # a wait status
 
 
 class CheckCall(NamedTuple):
-    """What a run of the check is about: a folder, how many operations had ended, and a file of what was printed."""
+    """What a run of the check is about: a folder, and what else it is given, as how many operations had ended."""
 
     pool: str
-    acked: int
-    printed: str
+    more: tuple[str, ...] = ()
 
 
 class Answer(NamedTuple):

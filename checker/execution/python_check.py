@@ -176,5 +176,5 @@ def _held() -> tuple[int, int, str]:
 
 
 def _called(argv: Sequence[str]) -> CheckCall:
-    pool, acked, printed = argv
-    return CheckCall(pool, int(acked), printed)
+    pool, *more = argv
+    return CheckCall(pool, tuple(more))

@@ -19,7 +19,7 @@ import pickle
 import shutil
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -71,6 +71,15 @@ class Exploration:
         return self.timeout_s if self.until_s is None else max(0.0, min(self.timeout_s, self.until_s - monotonic()))
 
 
+class GivenFolder(NamedTuple):
+    """One run of the check on a folder that whoever asks has written."""
+
+    ticket: int
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    forks: bool  # as one of several that a process which stays is given
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Why a task could not be done; `slug` as in docs/messages.md."""
@@ -101,7 +110,10 @@ class Worker:
         self._env = {image: setup.environment(pool_of(root, image)) for image in (DURABLE, ISSUED, INITIAL)}
         self._show_stdout(0)
 
-    def run(self, task: Task | Exploration, abandon_fd: int) -> Ended:
+    def run(self, task: Task | Exploration | GivenFolder, abandon_fd: int) -> Ended:
+        if isinstance(task, GivenFolder):
+            program = self._setup.command.program
+            return self._runner.run(program, task.argv, task.env, abandon_fd, forks=task.forks)
         if isinstance(task, Exploration):
             return self._runner.run(
                 self._setup.command.program,

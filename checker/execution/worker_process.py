@@ -15,7 +15,16 @@ from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits
-from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task, Trouble, pool_of
+from crashcheck.checker.execution.worker import (
+    DURABLE,
+    INITIAL,
+    ISSUED,
+    Exploration,
+    GivenFolder,
+    Task,
+    Trouble,
+    pool_of,
+)
 from crashcheck.checker.execution.worker_start import Start, start_worker
 from crashcheck.runtime.record import continue_if_stopped
 
@@ -55,7 +64,7 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, task: Task | Exploration) -> None:
+    def send(self, task: Task | Exploration | GivenFolder) -> None:
         """Raises OSError if it is gone."""
         self.connection.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
 

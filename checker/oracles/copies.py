@@ -1,8 +1,8 @@
 """Checks that continue at crashcheck_ready(), as copies of a process that waits there, and how they are confirmed.
 
 The same holds of checks that one process makes of one state after another: functions of a test, and commands that are
-given folders (execution/in_turn.py). Only runs from the beginning count in the end: those of all copies that fail, and
-of ever fewer of those that pass.
+given folders, of crash states or of states of nodes (execution/in_turn.py). Only runs from the beginning count in the
+end: those of all copies that fail, and of ever fewer of those that pass.
 
 1. A copy that fails is no finding, unless a run from the beginning fails on the same state.
 2. Passes are compared with runs from the beginning: the first ones, then each after twice as many, at last each
@@ -14,6 +14,8 @@ of ever fewer of those that pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from crashcheck.checker.execution.process import Ended
@@ -66,6 +68,12 @@ FOLDERS = CopyWords(
     alone="in a process of its own",
     prints=False,
 )
+STATES = FOLDERS._replace(
+    refused="each state was judged by a process of its own, in spite of {states}",
+    where="after other states",
+    flaky="flaky: the check ended in two ways on the same state, alone and after others; runs with one state count",
+    again="nothing counts of what was answered after other states, and each was judged again in a process of its own",
+)
 _SAMPLED = 128  # a run from the beginning that takes 100 times as long costs as much again as what it confirms
 
 
@@ -77,20 +85,64 @@ class CopiesDiffer(Exception):
         self.again = again
 
 
-class Copies:
-    """Whether the crash states of one search are run in copies, and how their verdicts are confirmed."""
+class Confirming:
+    """Whether checks run in copies, and how their verdicts are confirmed."""
 
     def __init__(self, words: CopyWords) -> None:
         self.used = False
         self._words = words
         self._passes = 0  # of copies
-        self._asked: dict[int, tuple[CrashState, float | None]] = {}  # by ticket, with the time limit
         self._notes: dict[str, None] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What kept checks from waiting in crashcheck_ready()."""
+        """What kept checks from being run in copies."""
         return tuple(self._notes)
+
+    def samples(self, judged: JudgedRun) -> bool:
+        """Whether the verdict of a copy has to be confirmed. Each is asked about once."""
+        if not judged.verdict.passed:
+            return True
+        self._passes += 1
+        return not self._passes & (self._passes - 1) or not self._passes % _SAMPLED
+
+    def compared(self, judged: JudgedRun, rerun: Callable[..., JudgedRun]) -> JudgedRun:
+        """The run from the beginning on the state that a copy was run on. `rerun`: runs it again; `forks`: in a copy.
+
+        Raises CopiesDiffer.
+        """
+        passed = judged.verdict.passed
+        anew = rerun(forks=False)
+        if anew.verdict.passed == passed:
+            return anew
+        # A check that is slow or flaky may end otherwise each time; one that depends on its past does so again.
+        again = rerun(forks=True).verdict.passed
+        if again == passed and rerun(forks=False).verdict.passed != passed:
+            raise CopiesDiffer(
+                f"the check {_how(judged.verdict)} {self._words.where}, and {_how(anew.verdict)} "
+                f"{self._words.alone} on the same files",
+                self._words.again,
+            )
+        self._notes[self._words.flaky] = None
+        return anew
+
+    def heed(self, ended: Ended) -> None:
+        """Take note of why a run could not be a copy, or must be the last one."""
+        self._note_refused(ended.refused)
+        if ended.forked and ended.refused:
+            self.used = False
+
+    def _note_refused(self, why: str) -> None:
+        if why:
+            self._notes[f"{self._words.refused}: {why}"] = None
+
+
+class Copies(Confirming):
+    """Those of the crash states of one search."""
+
+    def __init__(self, words: CopyWords) -> None:
+        super().__init__(words)
+        self._asked: dict[int, tuple[CrashState, float | None]] = {}  # by ticket, with the time limit
 
     def try_on_final(self, executor: Executor, timeout_s: float | None = None) -> Run:
         """A run on the image after the workload. If copies end there as it does, crash states are run in copies."""
@@ -132,34 +184,11 @@ class Copies:
 
         Raises CopiesDiffer.
         """
-        self._note_refused(judged.run.ended.refused)
-        if judged.run.ended.forked and judged.run.ended.refused:
-            self.used = False
+        self.heed(judged.run.ended)
         asked = self._asked.pop(ticket, None)
-        if asked is None or not judged.run.ended.forked:
+        if asked is None or not judged.run.ended.forked or not self.samples(judged):
             return judged
-        passed = judged.verdict.passed
-        if passed:
-            self._passes += 1
-            if self._passes & (self._passes - 1) and self._passes % _SAMPLED:
-                return judged
-        anew = executor.rerun(*asked, forks=False)
-        if anew.verdict.passed == passed:
-            return anew
-        # A check that is slow or flaky may end otherwise each time; one that depends on its past does so again.
-        again = executor.rerun(*asked, forks=True).verdict.passed
-        if again == passed and executor.rerun(*asked, forks=False).verdict.passed != passed:
-            raise CopiesDiffer(
-                f"the check {_how(judged.verdict)} {self._words.where}, and {_how(anew.verdict)} "
-                f"{self._words.alone} on the same files",
-                self._words.again,
-            )
-        self._notes[self._words.flaky] = None
-        return anew
-
-    def _note_refused(self, why: str) -> None:
-        if why:
-            self._notes[f"{self._words.refused}: {why}"] = None
+        return self.compared(judged, partial(executor.rerun, *asked))
 
 
 def _final(executor: Executor, *, forks: bool, timeout_s: float | None = None) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Characters that mean something to a shell beyond quoting; placeholders like `{pool}` are taken out first.
 _SHELL = re.compile(
@@ -44,6 +44,12 @@ class Command:
         if self.shell:
             return ["/bin/sh", "-c", _fill_shell(self.text, values)]
         return [_fill(word, values) for word in self.words]
+
+    def with_values(self, **values: str) -> Command:
+        """The same command with these placeholders replaced, as by `argv`."""
+        if self.shell:
+            return replace(self, text=_fill_shell(self.text, values))
+        return replace(self, words=tuple(self.argv(**values)))
 
     @classmethod
     def of_text(cls, text: str) -> Command:

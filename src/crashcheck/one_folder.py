@@ -1,10 +1,11 @@
 """Gives one folder to a check that can be given many, and ends as that check judges it.
 
-A check whose command holds `{folders}` reads lines `FOLDER<tab>ACKED<tab>STDOUT` from its standard input. It answers
-each with a line `ok FOLDER` or `fail FOLDER WHY` on its standard output, and ends when its input does.
+A check whose command holds `{folders}` reads lines `FOLDER<tab>ACKED<tab>STDOUT` from its standard input, one that
+holds `{states}` (of nodes) lines `FOLDER`. It answers each with a line `ok FOLDER` or `fail FOLDER WHY` on its standard
+output, and ends when its input does.
 
-Run as a program, with these three words and the check's own, this is a check of that one folder: exit status 0 for
-`ok`, 1 for `fail` or for anything else than one answer, and the status or signal of a check that fails itself.
+Run as a program, with the words of a line, `--` and the check's own, this is a check of that one folder: exit status 0
+for `ok`, 1 for `fail` or for anything else than one answer, and the status or signal of a check that fails itself.
 
 It is started without site packages, so it imports nothing but the standard library.
 """
@@ -17,13 +18,26 @@ import select
 import signal
 import sys
 
-COMMAND = (sys.executable, "-I", "-S", os.path.abspath(__file__), "{pool}", "{acked}", "{stdout}")
-FOLDERS = "/dev/stdin"  # what {folders} is replaced by
+TYPE_CHECKING = False  # typing's takes longer to import than all that is imported here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_END = "--"  # of the words of a line
+_PROGRAM = (sys.executable, "-I", "-S", os.path.abspath(__file__))
+COMMAND = (*_PROGRAM, "{pool}", "{acked}", "{stdout}", _END)
+STATE_COMMAND = (*_PROGRAM, "{state}", _END)
+FOLDERS = "/dev/stdin"  # what {folders} and {states} are replaced by
 
 
-def line_of(folder: str, acked: int | str, printed: str) -> bytes:
+def parts_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What one of these commands gives a check, the folder first, and the check's own words."""
+    end = words.index(_END, len(_PROGRAM) + 1)
+    return list(words[len(_PROGRAM) : end]), list(words[end + 1 :])
+
+
+def line_of(given: Sequence[str]) -> bytes:
     """The line that gives a folder to a check."""
-    return os.fsencode(f"{folder}\t{acked}\t{printed}\n")
+    return os.fsencode("\t".join(given) + "\n")
 
 
 class Answers:
@@ -56,7 +70,8 @@ class Answers:
 
 
 def main() -> int:
-    folder, acked, printed, *command = sys.argv[1:]
+    line, command = parts_of([*_PROGRAM, *sys.argv[1:]])
+    folder = line[0]
     given, give = os.pipe()
     read, write = os.pipe()
     try:
@@ -73,7 +88,7 @@ def main() -> int:
     os.close(given)
     os.close(write)
     with contextlib.suppress(BrokenPipeError):  # it has ended without asking
-        os.write(give, line_of(folder, acked, printed))
+        os.write(give, line_of(line))
     os.close(give)
     answers = _answers(folder, pid, read)
     status = os.waitpid(pid, 0)[1]

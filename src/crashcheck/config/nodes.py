@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from crashcheck.command import Command
 from crashcheck.config.faults import NodeFault
+from crashcheck.config.folders import states_command
 from crashcheck.config.values import Count, Environment, Flag, Number, Seconds, T, Table, Text, choice
 from crashcheck.errors import CrashcheckError
 
@@ -34,6 +35,7 @@ _CHOSEN = {True: "a [[faults]] has no nth", False: "no [[faults]] is without nth
 _EXAMPLE = "./server {index} {peers}"
 _OF_NODES = ("folder", "index", "address", "peers", "project")  # placeholders
 _OF_CHECKS = ("state", "project")
+_STAYING = ("after", "end")  # checks that may be given one state after another
 
 Crash = Literal["process", "machine"]
 EXPLORE_THREADS = "explore"
@@ -139,6 +141,18 @@ class NodesConfig:
         return [node.folder.replace("{index}", str(number)) for number, (_, node) in enumerate(self.each())]
 
 
+def _check(section: Table[NodeCheckConfig], name: str) -> Command | None:
+    """One of the checks. Raises CrashcheckError."""
+    command = section.command(name, (*_OF_CHECKS, *(("states",) if name in _STAYING else ())))
+    if command is None or not command.holds("states"):
+        return command
+    if command.holds("state"):
+        where = f"{section.path}: {section.label(name)}"
+        hint = "With {states} the check reads a line for each state: its folder."
+        raise CrashcheckError("config-placeholder", f"{where}: {{states}} and {{state}} exclude one another.", hint)
+    return states_command(command)
+
+
 def read_nodes(
     path: Path,
     document: Mapping[str, object],
@@ -172,7 +186,7 @@ def read_nodes(
         tuple(each.read(command=each.required_command("command", _OF_NODES, _EXAMPLE)) for each in nodes),
         bounds.read(),
         None if error == "free" else 0 if _NO_TIME.fullmatch(error) else round(duration(error) * 10**9),
-        check.read(**{name: check.command(name, _OF_CHECKS) for name in ("after", "end", "progress")}),
+        check.read(**{name: _check(check, name) for name in (*_STAYING, "progress")}),
         strategy.read(),
         tuple(each.read() for each in faults),
     )

@@ -193,7 +193,7 @@ def _allowed(value: float, meta: Meta) -> str:
 
 
 def _check_placeholders(path: Path, label: str, command: Command, allowed: tuple[str, ...]) -> None:
-    known = ("pool", "acked", "stdout", "ops", "run", "port", "folders")
+    known = ("pool", "acked", "stdout", "ops", "run", "port", "folders", "states")
     for name in command.placeholders():
         if name in allowed:
             continue
@@ -203,6 +203,7 @@ def _check_placeholders(path: Path, label: str, command: Command, allowed: tuple
                 "ops": "[workload] and [check] command",
                 "port": "[workload] and [check] command",
                 "run": "[workload] command",
+                "states": "[check] after and end, beside [[node]]",
             }.get(name, "[check] command")
             raise CrashcheckError("config-placeholder", f"{where}: {{{name}}} can be used only in {places}.")
         # Other braces are the program's own (awk, jq), unless they look like a misspelt placeholder.

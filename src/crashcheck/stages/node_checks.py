@@ -6,28 +6,21 @@ import contextlib
 import hashlib
 import os
 import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.nodes.cuts import Cuts, nodes_of
 from crashcheck.checker.nodes.runs import RunChecks
-from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.results import Verdict
 from crashcheck.command import Command
 from crashcheck.config.nodes import NodeCheckConfig
-from crashcheck.errors import CrashcheckError
-from crashcheck.masking import inherited_environment
 from crashcheck.runtime.nodes.actions import Action, ActionResult, NodeContent, World
 from crashcheck.runtime.sparse import content_digest, copy_tree
+from crashcheck.stages.state_judge import LOG, StateJudge
 
 NodeStates = tuple[bytes, ...]  # a digest of each node's files and output
 
-_OUTPUT_BYTES = 16 * 1024  # of a check, that a report keeps
 _MOST_CUTS = 1000  # of one run; a report counts the runs that have more
 # Of a sample of runs, so many cuts of one are judged, or as many as states that it passed. Berkeley DB's example has
 # 1,000 in each run of 330 actions: their checks took two minutes, and the run itself 2 s.
@@ -35,7 +28,7 @@ _CUTS_OF_SAMPLE = 64
 
 
 class CommandChecks(RunChecks):
-    """Runs the commands on a folder of the state, which is made in `place`. `nodes`: how many there are.
+    """Has the commands judge folders of states, which are made in `place`. `nodes`: how many there are.
 
     `passed`: states of all nodes on which the check after each action passed, in any run; None: each state is judged,
     as its log may be what fails. `cuts`: what is needed to judge consistent cuts is kept. `sample`: the runs are
@@ -45,7 +38,7 @@ class CommandChecks(RunChecks):
     def __init__(
         self,
         check: NodeCheckConfig,
-        project: Path,
+        judge_of: Callable[[Command], StateJudge],
         nodes: int,
         place: Path,
         passed: set[NodeStates] | None,
@@ -54,8 +47,8 @@ class CommandChecks(RunChecks):
     ) -> None:
         # constant
         self._check = check
-        self._project = project
-        self._state = place / "state"
+        self._judge_of = judge_of
+        self._state = place / "00000000" / "state"  # the folder above is renamed to numbers (execution/in_turn.py)
         self._kept = place / "versions"
         self._passed = passed
         self._cuts = cuts and check.after is not None
@@ -115,7 +108,7 @@ class CommandChecks(RunChecks):
                     copy_tree(self._kept / str(node) / state.hex(), self._state)
                 before = len(self._log) - len(cuts)
                 chosen = [text for at, text in enumerate(self._log) if at < before or cut >> (at - before) & 1]
-                (self._state / "log.jsonl").write_text("".join(chosen), encoding="utf-8")
+                (self._state / LOG).write_text("".join(chosen), encoding="utf-8")
                 if self._judged(self._check.after) is not None:
                     return cuts.actions(cut), True
             self._passed.add(states)
@@ -137,7 +130,7 @@ class CommandChecks(RunChecks):
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[None]:
-        self._state.mkdir()
+        self._state.mkdir(parents=True)
         try:
             yield
         finally:
@@ -152,9 +145,7 @@ class CommandChecks(RunChecks):
 
     def _judged(self, command: Command) -> Verdict | None:
         """How a check fails on the folder of the state; None if it passes."""
-        argv = command.argv(state=str(self._state), project=str(self._project))
-        ended = _run(argv, self._project, {**inherited_environment(), **self._check.env}, self._check.timeout_s)
-        verdict = ExitStatus().judge(ended, {str(self._state): "{state}"})
+        verdict = self._judge_of(command).judge(self._state)
         return None if verdict.passed else verdict
 
 
@@ -170,34 +161,3 @@ def _digest(content: NodeContent) -> bytes:
         elif path.is_file():
             state.update(content_digest(path))
     return state.digest()
-
-
-def _run(argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout_s: float) -> Ended:
-    """Run a check to its end. Raises CrashcheckError(check-not-started)."""
-    began = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            argv,
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        message = f"the check could not be started: {argv[0]}: {error.strerror}."
-        raise CrashcheckError("check-not-started", message, "Name a program that exists and is executable.") from error
-    with process:
-        timed_out = False
-        try:
-            output, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            timed_out, output = True, b""
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
-    status = -code if code < 0 else code << 8
-    kept = output[-_OUTPUT_BYTES:]
-    return Ended(status, timed_out, "", kept, len(kept) < len(output), time.monotonic() - began)

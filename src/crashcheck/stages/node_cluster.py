@@ -41,6 +41,7 @@ from crashcheck.config import Config
 from crashcheck.config.nodes import NodesConfig
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
+from crashcheck.one_folder import STATE_COMMAND
 from crashcheck.stages.nodes import STATE_BYTES, NodeSetup
 from crashcheck.wording import remark
 
@@ -75,7 +76,8 @@ def shipment_of_nodes(setup: NodeSetup) -> tuple[NodeShipment, Mapping[bytes, Pl
     env = inherited_environment()
     programs, on_path, texts = dict[str, None](), [], list[str]()
     commands = [setup.words(number, node.command, Path()) for number, (_, node) in enumerate(nodes.each())]
-    commands += [tuple(one.argv()) for one in (nodes.check.after, nodes.check.end, nodes.check.progress) if one]
+    checks = [one for one in (nodes.check.after, nodes.check.end, nodes.check.progress) if one]
+    commands += [tuple(one.argv()[one.folders_at :]) for one in checks]
     for program, *words in commands:
         found = program if "/" in program else shutil.which(program, path=env.get("PATH"))
         if found is not None:
@@ -104,7 +106,9 @@ def config_below(shipment: NodeShipment, root: Path) -> Config:
         return moved_below(shipment, root, text)
 
     def command(one: Command) -> Command:
-        return Command(moved(one.text), tuple(map(moved, one.words)))
+        own = tuple(map(moved, one.words[one.folders_at :]))
+        begins = STATE_COMMAND if one.folders_at else ()  # of this machine
+        return Command(moved(one.text), (*begins, *own), len(begins))
 
     def variables(env: Mapping[str, str]) -> dict[str, str]:
         return with_libraries(root, {name: moved(value) for name, value in env.items()})
@@ -151,7 +155,8 @@ class NodeSession:
         config = config_below(self._shipment, self.folder)
         states = self._ending.enter_context(image_folder.held_home(self.folder, STATE_BYTES, slots))
         assert config.nodes is not None
-        self._setup = NodeSetup(config, config.nodes, self.folder / "nodes", slots, states)
+        setup = NodeSetup(config, config.nodes, self.folder / "nodes", slots, states, stays=False)
+        self._setup = self._ending.enter_context(setup)
         batch = self.run(0, [first])
         return NodesBegun(batch.why, batch.runs[0] if batch.runs else None)
 

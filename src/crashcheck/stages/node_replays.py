@@ -24,8 +24,14 @@ def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeR
         hint = "Run `crashcheck run` again and take the token it prints, or follow it as far as possible with --steer."
         raise CrashcheckError("token-other-nodes", message, hint)
     path = ExactPath(token.actions)
+
+    def replayed() -> NodeRun:
+        nonlocal path
+        path = ExactPath(token.actions)
+        return execute(setup.world(), path, setup.rules())
+
     try:
-        return execute(setup.world(), path, setup.rules()), setup.describer()
+        return setup.judging(replayed), setup.describer()
     except Diverged as error:
         clause = setup.describer().clause(token.actions[len(path.chosen)], RunFacts())
         raise CrashcheckError(
@@ -57,8 +63,14 @@ def steer_by(
     action come those that come by default.
     """
     setup = _replayed(config, folder)
-    path, describer = SteeredPath(token.actions, to_end=to_end), setup.describer()
-    run = execute(setup.world(), path, setup.rules())
+    describer = setup.describer()
+
+    def steered() -> NodeRun:
+        return execute(setup.world(), SteeredPath(token.actions, to_end=to_end), setup.rules())
+
+    run = setup.judging(steered)
+    path = run.path
+    assert isinstance(path, SteeredPath)
     if path.departed is None:
         return Steered(run, describer, "", path.left)
     at, action = path.departed

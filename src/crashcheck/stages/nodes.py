@@ -8,9 +8,12 @@ import queue
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from time import monotonic
+from typing import TypeVar
 
 import crashcheck
 from crashcheck.analyzer.persistence.graph import Options
@@ -23,6 +26,7 @@ from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateCh
 from crashcheck.checker.nodes.search import NodeRunner, NodeSearch, NodeSearchResult, searched_by
 from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, NodeStrategy
+from crashcheck.checker.oracles.copies import CopiesDiffer
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.store import ended_beside
@@ -40,8 +44,11 @@ from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import NodeWorld
 from crashcheck.stages.failing_orders import LastOrders
 from crashcheck.stages.node_checks import CommandChecks, NodeStates
-from crashcheck.stages.phases import OnProgress
+from crashcheck.stages.phases import OnProgress, left_of
+from crashcheck.stages.state_judge import StateJudge
+from crashcheck.wording import remark
 
+T = TypeVar("T")
 _FOLDER = "nodes"  # in a run's folder
 _TEMPORARY = ("TMPDIR", "TEMPDIR", "TEMP", "TMP")  # variables: the place is a node's own /tmp
 STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memory
@@ -50,6 +57,8 @@ STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memo
 @dataclass(slots=True, eq=False)
 class NodeSetup:
     """Makes worlds of a configuration's nodes, in a folder; at most `most` at a time. `states`: where checks find them.
+
+    A context manager: leaving it ends what judges states.
 
     A world has a place of its own, and all places have names of one length: what a program sees of its paths is the
     same in each run.
@@ -60,17 +69,57 @@ class NodeSetup:
     folder: Path
     most: int
     states: Path
-    _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    _free: queue.LifoQueue[int] = field(default_factory=queue.LifoQueue)  # the same ones again, whose checks may stay
     _programs: NodePrograms = field(default_factory=build_nodes)
     _disks: CrashDisk | None = None  # what crashes of machines leave; None: all that was written
+    stays: bool = True  # whether a check with {states} is given one state after another
+    _judges: dict[tuple[Path, Command], StateJudge] = field(default_factory=dict)  # by place
+    _numbers: Iterator[int] = field(default_factory=count)  # of their workers
+    _notes: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         model, most = self.config.model, self.nodes.bounds.disk
         if model.name != NO_CRASH_MODEL:
             options = Options(model.tear, model.files, model.amplify)
             self._disks = RankedDisks(model.name, options, most, self.config.folder)
-        for number in range(self.most):
+        for number in reversed(range(self.most)):
             self._free.put(number)
+
+    def __enter__(self) -> NodeSetup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for judge in self._judges.values():
+            self._notes.update(dict.fromkeys(judge.notes))
+            judge.close()
+        self._judges.clear()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What kept checks with {states} from staying, once all runs are over."""
+        return tuple(self._notes)
+
+    def judging(self, make_runs: Callable[[], T]) -> T:
+        """Make runs; if a check with {states} ends otherwise where it stays, make them again without."""
+        with self:
+            try:
+                return make_runs()
+            except CopiesDiffer as difference:
+                note = f"{difference.again}: {difference}"
+        self.stays = False
+        self._notes[note] = None
+        remark(note)
+        with self:
+            return make_runs()
+
+    def _judge(self, place: Path, command: Command) -> StateJudge:
+        """What judges states by a command, in a place."""
+        known = self._judges.get((place, command))
+        if known is None:
+            check, index = self.nodes.check, next(self._numbers)
+            known = StateJudge(command, check, self.config.folder, self.states, index, stays=self.stays)
+            self._judges[place, command] = known
+        return known
 
     def placing_world(self) -> World:
         """As `world`; its messages have the call stacks of their senders."""
@@ -141,7 +190,8 @@ class NodeSetup:
         assert isinstance(world, PlacedWorld)
         strategy, nodes = self.nodes.strategy.name, len(self.nodes.folders())
         cuts, sample = strategy in REDUCED, strategy == "hybrid"
-        return CommandChecks(self.nodes.check, self.config.folder, nodes, world.place, passed, cuts, sample)
+        judge_of = partial(self._judge, world.place)
+        return CommandChecks(self.nodes.check, judge_of, nodes, world.place, passed, cuts, sample)
 
     def digest(self) -> bytes:
         """8 bytes that differ where a token of other nodes, bounds or programs is repeated."""
@@ -231,27 +281,34 @@ def search_nodes(
         digest = setup.digest()
         elsewhere = None if cluster is None else ending.enter_context(cluster(setup))
         on_progress("checking", None)
-        try:
-            found = NodeSearch(
+        began = monotonic()
+
+        def search() -> NodeSearchResult:
+            budget = left_of(config, began).budget
+            return NodeSearch(
                 setup.world,
                 setup.rules(),
                 setup.plan(),
                 setup.describer(),
                 lambda actions: str(OrderToken(digest, tuple(actions))),
-                Budget(config.budget.seconds, config.budget.states),
+                Budget(budget.seconds, budget.states),
                 again=last.orders(),
                 jobs=jobs,
                 elsewhere=elsewhere,
                 placing=setup.placing_world,
                 progress=partial(on_progress, "checking"),
             ).run()
+
+        try:
+            found = setup.judging(search)
         except Diverged as error:
             raise CrashcheckError(
                 "nodes-diverged",
                 f"a run of the nodes was not repeated: {error}.",
                 "Something that the nodes read is not under control: docs/nodes.md lists what is.",
             ) from error
-    return last.searched(_result(config, found), found.passed, head_commit(config.folder))
+    result = _result(config, replace(found, warnings=(*setup.notes, *found.warnings)))
+    return last.searched(result, found.passed, head_commit(config.folder))
 
 
 def _result(config: Config, found: NodeSearchResult) -> RunResult:

@@ -96,7 +96,8 @@ def _own_mib() -> int:
 
 def called_state(call: RecordedCall, called: CheckCall) -> State:
     """In a run of the check: what it is given."""
-    return State.of(called.pool, call.done(Path(called.printed).read_bytes(), called.acked))
+    acked, printed = called.more
+    return State.of(called.pool, call.done(Path(printed).read_bytes(), int(acked)))
 
 
 def explore(
