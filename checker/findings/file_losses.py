@@ -324,8 +324,8 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
         return _size_alone(state, kept, lost)
     if kept.file == lost.file and kept.what.startswith("what was") and lost.what.startswith("what was"):
-        later, earlier = f"what was {kept.written} later{kept.at}", f"what was {lost.written} earlier{lost.at}"
-        return f"{lost.path} can have {later} after a crash without {earlier}"
+        earlier, later = f"what was {lost.written} first{lost.at}", f"what was {kept.written} later{kept.at}"
+        return f"{lost.path} can lose {earlier} in a crash and keep {later}"
     return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which was done first"
 
 
@@ -366,26 +366,35 @@ def _torn(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> st
 
 def _after_output(subject: Subject, cause: Cause, lost: FileChange | None) -> str:
     """What was lost although the program had reported it as done."""
-    reported = _reported(subject, cause, lost)
+    reported = " ".join(_report(subject, cause, ended=True))
     if lost is None:
         return f"after {reported} a crash {_fails(cause)}, although everything is on disk"
+    what, now = lost.what, _State(subject, cause).name_of(lost) if lost.kind in (DATA, SIZE) else ""
+    if now and what.endswith(f" {lost.path}") and now != lost.path:  # it was renamed since
+        what = f"{what.removesuffix(lost.path)}{now} (as {lost.path})"
     if cause.prefix:
-        return f"{lost.what} can be lost in a crash: {reported} before it was done{lost.at}"
-    return f"{lost.what} can be lost in a crash although {reported}{lost.at}"
+        return f"{what} can be lost in a crash: {reported} before it was done{lost.at}"
+    return f"{what} can be lost in a crash although {reported}{lost.at}"
 
 
-def _reported(subject: Subject, cause: Cause, lost: FileChange | None) -> str:
-    """ "`saved` was printed": the last that the outside world saw before the crash."""
+def report_to_come(subject: Subject, cause: Cause) -> str:
+    """ "`saved` is printed": the last that the outside world sees before the crash, while it is still to come."""
+    return " ".join(_report(subject, cause, ended=False))
+
+
+def _report(subject: Subject, cause: Cause, *, ended: bool) -> tuple[str, str]:
+    """ "`saved`", "was printed": the last that the outside world saw before the crash, and how."""
     last = subject.space.points.last_acknowledging(cause.state.point)
+    be = "was" if ended else "is"
     if last is None:
-        return "its end was reported"
+        return "its end", f"{be} reported"
     row = subject.trace.events[last]
     if int(row["kind"]) == Kind.MARK_END:
-        return f"operation {int(row['aux'])} had ended"
+        return f"operation {int(row['aux'])}", "had ended" if ended else "ends"
     if int(row["kind"]) != Kind.OUTPUT:
-        return "the command had ended well"
+        return "the command", "had ended well" if ended else "ends"
     how = _SHOWN_AS.get(OutputKind(int(row["aux"])), "printed")
-    return f"{_text(subject, subject.trace.data(last)) or 'something'} was {how}"
+    return _text(subject, subject.trace.data(last)) or "something", f"{be} {how}"
 
 
 def _text(subject: Subject, data: bytes) -> str:

@@ -6,8 +6,8 @@ from crashcheck.analyzer.persistence.names import REMOVED
 from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.cause import Cause
-from crashcheck.checker.findings.describe import name_of
-from crashcheck.checker.findings.file_losses import recreated_path
+from crashcheck.checker.findings.describe import line_of, name_of, named
+from crashcheck.checker.findings.file_losses import recreated_path, report_to_come
 from crashcheck.checker.fixes.recipes import recipe
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
@@ -38,9 +38,20 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
             "later sync does not bring them back"
         )
         return Fix("sync", text, no_edit=no_edit)
-    until = f"before {name_of(subject, cause.kept)}" if cause.kept is not None else "before the acknowledgement"
-    words = f"add {_sync_of(subject, cause.lost)} {until}"
+    words = f"add {_sync_of(subject, cause.lost)} before {_due(subject, cause)}"
     return Fix("sync", words, no_edit=no_edit, recipe=recipe(subject, cause, replace=False))
+
+
+def _due(subject: Subject, cause: Cause) -> str:
+    """What the sync has to precede, as in "the rename of a to b at LINE" or "`saved` is printed"."""
+    if cause.kept is None:
+        return report_to_come(subject, cause)
+    if subject.graph.kind[subject.graph.whole(cause.kept)] == NAME:
+        return named(subject, cause.kept)
+    here = subject.place(cause.kept)
+    if here is None or not here.line or here.variable:
+        return named(subject, cause.kept)
+    return f"the write at {line_of(here)} ({name_of(subject, cause.kept)})"
 
 
 def _removal_too_early(subject: Subject, cause: Cause) -> str:

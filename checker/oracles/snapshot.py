@@ -216,7 +216,8 @@ class SnapshotOracle:
         if distance < self._least:
             return _passed()
         shown = self._graph.names.path(short, crash)
-        text = f"{distance} bytes are lost: {shown} holds too few bytes for any version that it had"
+        bytes_are = "byte is" if distance == 1 else "bytes are"
+        text = f"{distance} {bytes_are} lost: {shown} holds too few bytes for any version that it had"
         return _failed(ATOMICITY, text, frozenset())
 
     # -- atomicity
@@ -228,7 +229,7 @@ class SnapshotOracle:
         """
         crash = self._space.moment(state.point)
         there = set(paths.values())
-        removals = self._removals(state, there)
+        removals, published = self._removals(state, there), self._versions.published(self._content.names_of(state))
         removed = max((removal.event + 1 for removal in removals), default=None)
         asked = self._open.at(crash).intersection(there)
         touched = self._content.touched(state)
@@ -238,7 +239,7 @@ class SnapshotOracle:
             asked |= set(self._content.paths_issued(crash).values()) - there
         worst = 0, 0
         for inode in sorted(asked & self._counted_files):
-            span = self._versions.span(inode, crash, removed)
+            span = self._versions.span(inode, crash, _later(removed, published.get(inode)))
             if inode not in there and not span.joined:
                 continue
             counts = self._counts_of(state, inode) if inode in there else np.zeros(256, dtype=np.int64)
@@ -254,7 +255,9 @@ class SnapshotOracle:
         if self._short_issued[0] != point:
             whole, crash = self._space.full(point), self._space.moment(point)
             files = self._open.at(crash) & self._counted_files & set(self._content.paths(whole).values())
-            spans = ((inode, self._versions.span(inode, crash, None)) for inode in files)
+            published = self._versions.published(self._content.names_of(whole))
+            since = {inode: _later(None, published.get(inode)) for inode in files}
+            spans = ((inode, self._versions.span(inode, crash, since[inode])) for inode in files)
             short = (
                 inode
                 for inode, span in spans
@@ -390,6 +393,12 @@ class SnapshotOracle:
                 if (which == 0 or shown) and not self._lacks(state, inode, own, earlier, which):
                     return True
         return False
+
+
+def _later(removed: int | None, published: int | None) -> int | None:
+    """Just after the last of two events that join a file's versions; the first is given so."""
+    after = [event for event in (removed, None if published is None else published + 1) if event is not None]
+    return max(after, default=None)
 
 
 class _Histories:

@@ -10,6 +10,9 @@ do not count.
    data has no other name in it, versions from then on count, of all files that were written before it. So do those of
    a file that lost its old name in a rename and has not got the new one. What the run replaces under a name that it
    makes and removes (`scratch`) is such a loss only if it held data of what had been removed or replaced.
+   Where the state has the rename of a file that the run made to a name that was not there, versions of that file from
+   then on count: under such a name a file is meant to be there whole. Not so if the old name is given again, as that
+   of a log which is rotated.
 3. What the run removes on purpose may hold anything until then. A file that the run also made, as a lock, counts with
    others (rule 2) only if it holds data of what was removed or replaced.
 4. A log that is used again (`begun_again`) may lose what it held.
@@ -43,7 +46,7 @@ class DataRemoval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which versions of a file count in a crash state: places in their list, and whether a removal joins the file."""
+    """Which versions of a file count in a crash state: places in their list, and whether a removal or rename joins it."""
 
     low: int
     high: int
@@ -62,6 +65,7 @@ class Versions:
         self._written = {inode: int(events[0]) for inode, events in self.changes.items() if len(events)}
         self._syncs, self._syncs_of_all = self._whole_syncs()
         self._removals, self._dropped = self._find_removals()
+        self._publications = self._find_publications()
         self.take(0)
 
     def _whole_syncs(self) -> tuple[dict[int, list[int]], list[SyncInterval]]:
@@ -113,6 +117,24 @@ class Versions:
             removals.setdefault(piece, []).append(DataRemoval(event, lost, scratch=replaced and not lasts))
         return removals, dropped - set(held.values())
 
+    def _find_publications(self) -> dict[int, tuple[int, int]]:
+        """By piece, each rename of a file that the run made to a new name for good: its event, and the file."""
+        graph = self._graph
+        held = dict(graph.names.first)
+        found: dict[int, tuple[int, int, Slot]] = {}
+        given: dict[Slot, int] = {}  # the event that gave each name last
+        for piece in np.flatnonzero(graph.kind == NAME).tolist():
+            event, change = int(graph.event[piece]), graph.name_change(piece)
+            call = name_event(graph.trace, event)
+            for slot, inode in change.entries:
+                new = held.pop(slot, REMOVED) == REMOVED
+                if inode == REMOVED:
+                    continue
+                held[slot], given[slot] = inode, event
+                if isinstance(call, Rename) and new and inode in self._events and not graph.trace.inodes[inode].existed:
+                    found[piece] = event, inode, (call.folder, call.name)
+        return {piece: (event, inode) for piece, (event, inode, old) in found.items() if given.get(old, -1) < event}
+
     # -- while the run is gone through
 
     def take(self, event: int, but: frozenset[int] = frozenset()) -> None:
@@ -160,6 +182,11 @@ class Versions:
         found = (removal for piece in pieces for removal in self._removals.get(piece, ()))
         return [some for some in found if some.lost not in named and self.held_data(some.lost, some.event)]
 
+    def published(self, pieces: Iterable[int]) -> dict[int, int]:
+        """The files that the changes of names of a state gave a new name by a rename, and by which event, at last."""
+        found = (self._publications[piece] for piece in pieces if piece in self._publications)
+        return {inode: event for event, inode in sorted(found)}
+
     def is_temporary(self, inode: int) -> bool:
         """Whether the run makes a file and removes it."""
         return inode in self._dropped and not self._graph.trace.inodes[inode].existed
@@ -171,7 +198,7 @@ class Versions:
         return self.changes[inode], ends[ends.searchsorted(self.changes[inode], side="right")]
 
     def span(self, inode: int, crash: int, removed: int | None) -> Span:
-        """The versions that count at a crash, in a state whose last removal is this one."""
+        """The versions that count at a crash, in a state whose last removal, or new name of the file, is this one."""
         events, since = self._events[inode], self._last_sync(inode, crash)
         joined = removed is not None and removed >= since and self._written.get(inode, removed) < removed - 1
         low = max(bisect_right(events, removed if joined and removed is not None else since) - 1, 0)

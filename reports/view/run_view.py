@@ -34,6 +34,7 @@ from crashcheck.source import spoken
 STEPS_ALL_FINDINGS = 1000  # schedule steps shown in one report; keeps 100 findings under 1 MiB of HTML
 STEPS_MIN = 8
 PATCH_LINES = 24
+NOTE_CHARS = 1000  # a note may hold several sentences of findings
 UNEXERCISED_MAX = 200
 _MOST_PHASES = 20
 _CRASH_STATE = (
@@ -327,7 +328,7 @@ def _finding(number: int, finding: Finding, discovery: Discovery | None, context
     verdict = finding.evidence.verdict
     outcome = line(finding.evidence.outcome, 200) or sentences.outcome(verdict)
     output, left_out = block(verdict.output)
-    notes = [line(finding.note)] if finding.note else []
+    notes = [line(finding.note, NOTE_CHARS)] if finding.note else []
     if finding.suppressed:
         notes.append(f"Suppressed: {line(finding.suppressed)}")
     elif not finding.new:
@@ -403,6 +404,6 @@ def _fix(finding: Finding) -> FixView | None:
         f"{' and '.join(added)} more in the recorded run" if added else "",
         tuple(line(text, 200) for text in patch[:PATCH_LINES]),
         _diff(finding, fix),
-        line(fix.no_edit, 300),
+        line(fix.no_edit, 300) if not fix.recipe else "",  # that is what to do instead
         tuple(line(text.expandtabs(4), 200) for text in fix.recipe[:PATCH_LINES]),
     )

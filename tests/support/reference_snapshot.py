@@ -80,6 +80,8 @@ class ReferenceSnapshot:
             file.data = file.first
         self.names = Names.first(self.trace)
         self.removals: list[Removal] = []
+        self.published: list[tuple[Change, int, tuple[int, str]]] = []  # of new files; the old name
+        self.given: dict[tuple[int, str], int] = {}  # the event that gave each name last
         self.unlinked: set[int] = set()
         self.losses: list[tuple[Change, int]] = []  # of names, and the file that had each
         self.gone: dict[tuple[int, str], tuple[Change, int]] = {}  # names that were removed, and not given again
@@ -163,6 +165,11 @@ class ReferenceSnapshot:
         self.names.apply(call)
         after = self.names.entries
         self.losses += [((event, slot), inode) for slot, inode in before.items() if after.get(slot) != inode]
+        self.given |= {slot: event for slot, inode in after.items() if before.get(slot) != inode}
+        if isinstance(call, Rename) and call.inode in self.files and not self.files[call.inode].existed:
+            to = call.to_folder, call.to_name
+            if to not in before and to in after:
+                self.published.append(((event, to), call.inode, (call.folder, call.name)))
         for slot, inode in after.items():
             if before.get(slot) != inode and slot in self.gone:
                 change, old = self.gone.pop(slot)
@@ -212,8 +219,16 @@ class ReferenceSnapshot:
         changes, held = self.image(state, crash)
         gone = self.counted_removals(changes, held)
         removed = max((removal.change[0] for removal in gone), default=None)
+        named = {
+            inode: change[0]
+            for change, inode, old in self.published
+            if change in changes and self.given.get(old, -1) < change[0]
+        }
+        last = {
+            inode: max((e for e in (removed, named.get(inode)) if e is not None), default=None) for inode in self.files
+        }
         return any(self.half_replaced(step, crash, changes, held) for step in self.recreated) or any(
-            self.short(inode, crash, removed, held) for inode in self.files if self.matters(inode, gone)
+            self.short(inode, crash, last[inode], held) for inode in self.files if self.matters(inode, gone)
         )
 
     def counted_removals(self, changes: set[Change], held: dict[int, bytes]) -> list[Removal]:

@@ -128,6 +128,19 @@ def created(t: CallsBuilder) -> None:
     t.acknowledge(OutputKind.STDOUT, b"12:30:01 all saved\n")
 
 
+def published(t: CallsBuilder) -> None:
+    t.open("f.part")
+    t.write("f.part", 0, NEW)
+    t.move("f.part", "f.new")
+
+
+def rotated(t: CallsBuilder) -> None:
+    t.append("f", len(OLD), NEW)
+    t.move("f", "f.1")
+    t.fsync("")
+    done(t)
+
+
 def removed_after_output(t: CallsBuilder) -> None:
     t.open("tmp")
     t.write("tmp", 0, NEW)
@@ -209,6 +222,17 @@ SHAPES = [
         "ext4",
         "the rename of `tmp` to `f` can be lost in a crash although `done` was written to a pipe",
     ),
+    (
+        published,
+        "ext4",
+        "`f.new` can hold zeros instead of some of its data after a crash: "
+        "`f.part` is renamed to `f.new` before its data are synced",
+    ),
+    (
+        rotated,
+        "ext4",
+        "what was appended to `f.1` (as `f`) can be lost in a crash although `done` was written to a pipe",
+    ),
     (created, "ext4", "what was written to `f.new` can be lost in a crash although `… all saved` was printed"),
 ]
 
@@ -234,7 +258,7 @@ def test_two_calls_by_one_line_are_told_apart_by_their_callers(tmp_path: Path) -
     state = subject.prefix(subject.event_of(later))
     cause = Cause(FindingKind.ORDERING, state, Verdict(Outcome.FAIL, 1, None, "", False, 0.0), earlier, later)
     assert message(subject, cause) == (
-        f"`f` can have what was written later ({lines[0]}) after a crash without what was written earlier ({lines[1]})"
+        f"`f` can lose what was written first ({lines[1]}) in a crash and keep what was written later ({lines[0]})"
     )
 
 
@@ -321,5 +345,5 @@ def test_of_two_changes_of_one_file_the_sentence_names_the_file_first(tmp_path: 
     state = subject.prefix(subject.event_of(later))
     cause = Cause(FindingKind.ORDERING, state, verdict, appended, later)
     assert message(subject, cause).startswith(
-        "`f` can have what was written later after a crash without what was appended"
+        "`f` can lose what was appended first in a crash and keep what was written later"
     )

@@ -164,6 +164,21 @@ VERDICTS: dict[str, tuple[Callable[[CallsBuilder], object], Folder, bool]] = {
         False,
     ),
     "a new file without its data": (steps(lambda t: copy(t, "n", B)), {**FIRST, "n": b""}, False),
+    "a new file is renamed to a new name before its data": (
+        steps(lambda t: copy(t, "n.part", B), lambda t: t.move("n.part", "n")),
+        {**FIRST, "n": b""},
+        True,
+    ),
+    "a new file is renamed to a new name, and that is lost": (
+        steps(lambda t: copy(t, "n.part", B), lambda t: t.move("n.part", "n")),
+        {**FIRST, "n.part": b""},
+        False,
+    ),
+    "a new log is rotated before its data": (
+        steps(lambda t: copy(t, "log", B), lambda t: t.move("log", "log.1"), lambda t: t.open("log")),
+        {**FIRST, "log": b"", "log.1": b""},
+        False,
+    ),
     "copied and removed, the copy empty": (
         steps(lambda t: copy(t, "c", A), lambda t: t.remove("a")),
         {"b": SERVICES, "c": b""},

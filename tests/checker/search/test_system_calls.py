@@ -127,7 +127,7 @@ def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind,
             (
                 FindingKind.UNPERSISTED,
                 "the rename of `tmp` to `f` can be lost in a crash although `done` was written to a pipe",
-                "add fsync of the directory . before the acknowledgement",
+                "add fsync of the directory . before `done` is written to a pipe",
             ),
         ),
     ],
