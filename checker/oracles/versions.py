@@ -46,7 +46,7 @@ class DataRemoval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which versions of a file count in a crash state: places in their list, and whether a removal or rename joins it."""
+    """Which versions of a file count in a crash state: places in their list, and whether a removal or rename joins."""
 
     low: int
     high: int
