@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.runtime.build import build_runtime
 from support.command_line import SOURCES
 from support.tried_commands import COMMANDS, CRASHCHECK, is_installed, left_by, trying
 
@@ -34,7 +35,11 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Mapping[str, str]:
-    out = {**os.environ, "HOME": str(home), "CRASHCHECK_CACHE": str(home / "cache"), "PYTHONPATH": str(SOURCES)}
+    built = build_runtime().include.parent  # in a folder that others may not enter
+    cache = home / "cache"
+    shutil.copytree(built, cache / built.name)
+    os.chown(cache, USER, USER)
+    out = {**os.environ, "HOME": str(home), "CRASHCHECK_CACHE": str(cache), "PYTHONPATH": str(SOURCES)}
     if subprocess.run([*AS_USER, *CRASHCHECK, "--help"], env=out, cwd=home, capture_output=True).returncode != 0:
         pytest.skip("others cannot read this checkout or its interpreter")
     return out

@@ -19,6 +19,7 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.images import image_folder
 from crashcheck.cli import main
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED
+from support.caches import cache_of_its_own
 from support.command_line import run_crashcheck
 
 pytestmark = pytest.mark.skipif(
@@ -87,7 +88,8 @@ def test_a_check_of_a_folder_that_is_tried_reaches_the_images_where_it_reaches_t
     dropped = "setpriv --reuid 65534 --regid 65534 --clear-groups"
     check = f"{dropped} sh -c 'cd {{pool}}/data && grep -q -e old -e new f && echo more >> f'"
     work = f"{dropped} --inh-caps=+dac_read_search --ambient-caps=+dac_read_search sh {project}/work data"
-    env = {**environment, "CRASHCHECK_CACHE": str(tmp_path / "cache")}  # below a folder of pytest: of root alone
+    cache = cache_of_its_own(tmp_path / "cache")  # below a folder of pytest: of root alone
+    env = {**environment, "CRASHCHECK_CACHE": str(cache)}
     done = run_crashcheck("try", "--check", check, "--", *shlex.split(work), cwd=project / "tried", env=env)
     assert done.returncode == code, done.stderr
     assert ("[check-rejects-final]" in done.stderr) == (code != EXIT_CLEAN)

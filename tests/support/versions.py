@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crashcheck.cache import cache_folder
-from crashcheck.runtime.build import build_runtime
+from support.caches import cache_of_its_own
 from support.command_line import run_crashcheck
 from support.ledger import APART, files
 
@@ -25,10 +24,7 @@ class Project:
         self.folder = folder / "project"
         self.folder.mkdir()
         self.origin = self.folder
-        self.cache = folder / "cache"  # its own for results; what is built once for all tests is in the user's
-        self.cache.mkdir()
-        for built in (build_runtime().include.parent, *cache_folder().glob("templates-*")):
-            (self.cache / built.name).symlink_to(built)
+        self.cache = cache_of_its_own(folder / "cache")
         self.environment = {
             **environment,
             "CRASHCHECK_CACHE": str(self.cache),

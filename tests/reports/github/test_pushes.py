@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.cache import cache_folder
-from crashcheck.runtime.build import build_runtime
 from support import generated_store, ledger, settings_store
+from support.caches import cache_of_its_own
 from support.github.fake_github import REPOSITORY, FakeGitHub
 from support.github.runner import Runner, merge_of
 from support.versions import GIT
@@ -28,10 +27,7 @@ class PullRequest:
         self.github = github
         self.origin, self.folder = folder / "origin", folder
         self.origin.mkdir()
-        cache = folder / "built"
-        cache.mkdir()
-        for built in (build_runtime().include.parent, *cache_folder().glob("templates-*")):
-            (cache / built.name).symlink_to(built)
+        cache = cache_of_its_own(folder / "built")
         self.runner = Runner(folder, github, {**environment, "CRASHCHECK_CACHE": str(cache)})
         self.git("init", "-q", "-b", "main")
 
