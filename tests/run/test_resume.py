@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from support.command_line import run_crashcheck
+
 CONFIG = """
 [workload]
 command = "for i in 1 2 3 4; do for j in 1 2; do printf $i >> {pool}/$j; done; done"
@@ -42,17 +44,24 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, environment: Mapping[str, str], *options: str, most: int | None = None) -> tuple[Any, str, int]:
-    """The JSON report (None if crashcheck was ended), what was printed, and how often the check was run."""
+WORDS = ("run", "--jobs", "1", "--no-fixes", "--format", "json")
+
+
+def run(project: Path, environment: Mapping[str, str], *options: str) -> tuple[Any, str, int]:
+    """The JSON report, what was printed, and how often the check was run."""
     (project / "runs").write_text("")
-    words = [sys.executable, "-m", "crashcheck", "run", "--jobs", "1", "--no-fixes", "--format", "json", *options]
-    # The shell writes its number, which is crashcheck's afterwards.
-    shell = ["sh", "-c", 'echo $$ > victim; exec "$@"', "sh", *words]
-    env = {**environment, **({} if most is None else {"MOST": str(most)})}
-    done = subprocess.run(shell, cwd=project, env=env, capture_output=True, text=True, timeout=120)
+    done = run_crashcheck(*WORDS, *options, cwd=project, env=environment)
+    return json.loads(done.stdout), done.stderr, os.stat(project / "runs").st_size
+
+
+def run_that_is_killed(project: Path, environment: Mapping[str, str]) -> None:
+    """A run that its check ends by SIGKILL, after MOST runs of the check."""
+    (project / "runs").write_text("")
+    code = "import os; open('victim', 'w').write(str(os.getpid())); from crashcheck.cli import main; main()"
+    command = [sys.executable, "-c", code, *WORDS]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL
     (project / "victim").unlink()
-    report = None if done.returncode == -signal.SIGKILL else json.loads(done.stdout)
-    return report, done.stderr, os.stat(project / "runs").st_size
 
 
 def test_after_kill_9_a_batch_is_lost_at_most(project: Path, environment: dict[str, str]) -> None:
@@ -60,9 +69,9 @@ def test_after_kill_9_a_batch_is_lost_at_most(project: Path, environment: dict[s
     states = report["run"]["states"]["executed"]
     assert states > 250
     # So late that more than one batch is there, whenever the runs of a batch were written because time had passed.
-    ended, _, _ = run(project, environment, most=whole - 1)
-    assert ended is None
-    resumed, printed, again = run(project, {**environment, "SHLVL": "7"}, "--resume", most=whole - 1)
+    killed = {**environment, "MOST": str(whole - 1)}
+    run_that_is_killed(project, killed)
+    resumed, printed, again = run(project, {**killed, "SHLVL": "7"}, "--resume")
     counts = resumed["run"]["states"]
     assert "continues with the recording of" in printed
     assert counts["reused"] >= 128

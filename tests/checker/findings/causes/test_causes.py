@@ -46,8 +46,8 @@ def test_each_cause_is_one_finding(tmp_path: Path, environment: dict[str, str], 
         shutil.copy(HERE / name, tmp_path)
     (tmp_path / "crashcheck.toml").write_text(CONFIG % case, encoding="utf-8")
     report = tmp_path / "report.json"
-    # Cases 6 and 11 have tens of thousands of states that fail; the others end before.
-    run_crashcheck("run", "--states", "1000", "--format", f"json={report}", cwd=tmp_path, env=environment)
+    # Cases 6 and 11 have tens of thousands of states that fail.
+    run_crashcheck("run", "--states", "400", "--format", f"json={report}", cwd=tmp_path, env=environment)
     findings = json.loads(report.read_text(encoding="utf-8"))["findings"]
     lost = [
         (finding["location"] if finding["kind"] == "unpersisted" or not finding["other"] else finding["other"])[
