@@ -23,8 +23,9 @@ MEGABYTES = 400
 THREADS = (2, 4)
 WORKLOADS = Path(__file__).resolve().parent / "workloads"
 PATTERNS = ("rr-w", "wr-w", "ww-r", "rw-rw", "rrw-rrw", "order-wr", "order-rw", "order-ww")
-PATTERN_TRAINING = 200  # runs, of which those that fail teach nothing
-RELAXING = 20  # runs
+PATTERN_TRAINING = 1000  # runs at most, of which those that fail teach nothing
+SETTLED = 40  # runs that passed and taught nothing, one after another, after which training ends
+RELAXING = 100  # runs at most
 TEXT_MEGABYTES = 12
 CORRECT = ("pigz", "memcached", "queue")
 CORRECT_SECONDS = 0.6  # of each, for each run of a series
@@ -34,10 +35,11 @@ CORRECT_SECONDS = 0.6  # of each, for each run of a series
 class Subject:
     """A program with threads, in a folder of its own.
 
-    `compile`: a command for the shell, with $CC or $CXX for the compiler, that makes `program`; `train` and `use`:
-    commands for {run}, and for a {program} and a number of {threads}; `seconds`: it prints them, and checks itself what
-    it did. `package`: its source is in the folder that the environment variable CRASHCHECK_REAL_<PACKAGE> names:
-    nothing is fetched. `plain`: a program of bench/workloads that is not guarded.
+    `compile`: a command for the shell, with $CC or $CXX for the compiler, that makes `program`; `training_runs`: at
+    most, and as many in which threads are held up; `train` and `use`: commands for {run}, and for a {program} and a
+    number of {threads}; `seconds`: it prints them, and checks itself what it did. `package`: its source is in the
+    folder that the environment variable CRASHCHECK_REAL_<PACKAGE> names: nothing is fetched. `plain`: a program of
+    bench/workloads that is not guarded.
     """
 
     name: str
@@ -78,7 +80,7 @@ SUBJECTS = (
     Subject(
         "queue",
         "$CC -O2 -g -pthread queue.c -o program",
-        300,
+        150,
         "./program 2000 $((2 + {run} % 3))",
         "./{program} 200000 {threads}",
         True,
@@ -86,7 +88,7 @@ SUBJECTS = (
     Subject(
         "pigz",
         "$CC -O2 -g -w -DNOZOPFLI -pthread pigz.c yarn.c try.c -lz -lm -o program",
-        300,
+        150,
         "./program -p $(({run} % 4 + 1)) -c text > /dev/null",
         "./{program} -p {threads} -c text",
         package="pigz",
@@ -94,7 +96,7 @@ SUBJECTS = (
     Subject(
         "pbzip2",
         "$CXX -std=gnu++98 -O2 -g -w -pthread pbzip2.cpp BZ2StreamScanner.cpp ErrorContext.cpp -lbz2 -o program",
-        20,
+        10,
         "./program -p$(({run} % 4 + 1)) -c text > /dev/null",
         "./{program} -p{threads} -c text",
         package="pbzip2",
@@ -102,8 +104,8 @@ SUBJECTS = (
     Subject(  # in the folder ./configure has run
         "memcached",
         "make -s clean && make -s memcached CC='$CC' CFLAGS='-O2 -g -w -pthread' && mv memcached program",
-        300,
-        "./memcached_client ./program 4 $(({run} % 4 + 1)) 3000 {run} > /dev/null",
+        150,
+        "./memcached_client ./program $(({run} % 2 * 2 + 2)) 4 6000 {run} > /dev/null",
         "./memcached_client ./{program} {threads} 4 25000 1",
         True,
         package="memcached",
@@ -134,6 +136,7 @@ def _overhead(subject: Subject, repetitions: int, series: int) -> dict[str, obje
     with scratch(MEGABYTES) as folder:
         _lay_out(subject, folder)
         summary = _train(folder, subject.training_runs)
+        summary += f"; perturbed: {_train(folder, subject.training_runs, '--perturb')}"
         built = _build_ways(subject, folder)
         figures: dict[str, object] = {"training": summary, "groups_left_alone": built.pop("left alone")}
         for threads in THREADS:
@@ -146,8 +149,7 @@ def _overhead(subject: Subject, repetitions: int, series: int) -> dict[str, obje
 def _correct(subject: Subject, folder: Path, unguarded: str, seconds: float) -> dict[str, object]:
     """The guarded program for a time, after relaxing: what it prints against the unguarded one, and its stalls."""
     _crashcheck(folder, "guard", "--bias", "100")
-    relaxed = _crashcheck(folder, "guard", "relax", "--runs", str(RELAXING)).splitlines()[-1]
-    _crashcheck(folder, "guard")
+    relaxed = _relax(folder)
     log, ends = folder / "log", time.monotonic() + seconds
     runs = wrong = 0
     while time.monotonic() < ends:
@@ -230,9 +232,16 @@ def _write_text(path: Path) -> None:
 
 
 def _train(folder: Path, runs: int, *words: str) -> str:
-    """Learn from `runs` runs; how much, in words."""
-    lines = _crashcheck(folder, "learn", "--runs", str(runs), *words).splitlines()
+    """Learn from `runs` runs, or until nothing new comes; how much in all, in words."""
+    lines = _crashcheck(folder, "learn", "--runs", str(runs), "--settled", str(SETTLED), *words).splitlines()
     return "; ".join(lines[-3:-1])
+
+
+def _relax(folder: Path) -> str:
+    """Learn what guarded runs show until nothing new comes, and build with it; how much, in words."""
+    lines = _crashcheck(folder, "guard", "relax", "--runs", str(RELAXING), "--settled", str(SETTLED)).splitlines()
+    _crashcheck(folder, "guard")
+    return f"{len(lines) - 1} runs, {lines[-1]}"
 
 
 def _crashcheck(folder: Path, *words: str) -> str:
@@ -300,6 +309,7 @@ def _pattern(name: str, series: int) -> dict[str, object]:
         (folder / name).rename(folder / "unguarded")
         summary = _train(folder, PATTERN_TRAINING, "--keep-going")
         _crashcheck(folder, "guard")
+        relaxed = _relax(folder)
         seeds = range(PATTERN_TRAINING + 1, PATTERN_TRAINING + 1 + series)
         unguarded = sum(_fails([folder / "unguarded", "random", str(seed)], {}) for seed in seeds)
         log = folder / "log"
@@ -311,6 +321,7 @@ def _pattern(name: str, series: int) -> dict[str, object]:
     stalled_ms = 1e3 * sum(stall.seconds for stall in stalls) / max(resolved + unresolved, 1)
     return {
         "training": summary,
+        "relaxed": relaxed,
         "runs": series,
         "failures_unguarded": unguarded,
         "failures_guarded": guarded,

@@ -3,7 +3,8 @@
  *
  * Each connection sets, gets and deletes keys of its own, of which it knows what they hold; all of them increment counters
  * that they share, and set and get keys that they share, whose values are whole or the answer is wrong. At the end the
- * counters hold all increments. */
+ * counters hold all increments. Now and then one stores what has expired already and asks for the crawler that removes it,
+ * which by itself first meets items after a minute. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OWN = 200, SHARED = 20, COUNTERS = 4, MOST_CONNECTIONS = 64, LONGEST = 700, CONNECT_TRIES = 2000 };
+enum { OWN = 200, SHARED = 20, COUNTERS = 4, CRAWL_EVERY = 2000, MOST_CONNECTIONS = 64, LONGEST = 700, CONNECT_TRIES = 2000 };
 static const char SOCKET[] = "memcached.sock";
 
 struct client {
@@ -96,8 +97,19 @@ static unsigned get(struct client *client, const char *key) {
     return version;
 }
 
+static void crawl(struct client *client) {
+    char line[LONGEST + 100];
+    fprintf(client->to, "set expired-%u 0 -1 1\r\n0\r\n", next(client, OWN));
+    expect(client, "STORED");
+    fprintf(client->to, "lru_crawler crawl all\r\n");
+    if (strcmp(line_of(client, line), "OK") != 0 && strncmp(line, "BUSY ", 5) != 0)
+        fail("crawl", line);
+}
+
 static void operate(struct client *client) {
     char key[64], line[LONGEST + 100];
+    if (next(client, CRAWL_EVERY) == 0)
+        crawl(client);
     unsigned own = next(client, OWN), choice = next(client, 100);
     snprintf(key, sizeof key, "own-%u-%u", client->number, own);
     if (choice < 35) {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.learn import add_file, learned_at
+from crashcheck.cli.learn import add_file, add_settled, learned_at
 from crashcheck.cli.options import add_config
 from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
@@ -45,13 +45,15 @@ def add_parser(subparsers: Any) -> None:
         f"(default: {BIAS:g}); 100: guard all again",
     )
     parser.add_argument("--runs", type=int, metavar="N", help=f"with relax: how many runs (default: {RUNS})")
+    add_settled(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     if (args.log is not None) != (args.action == "report"):
         raise CrashcheckError("bad-option", "`crashcheck guard report LOG` needs a log, and nothing else takes one.")
-    if args.runs is not None and (args.action != "relax" or args.runs < 1):
-        raise CrashcheckError("bad-option", "--runs is for `crashcheck guard relax`; the least is 1.")
+    for option, number in (("--runs", args.runs), ("--settled", args.settled)):
+        if number is not None and (args.action != "relax" or number < 1):
+            raise CrashcheckError("bad-option", f"{option} is for `crashcheck guard relax`; the least is 1.")
     if args.bias is not None and (args.action != "build" or not 0 <= args.bias <= 100):
         raise CrashcheckError("bad-option", "--bias is for building, and a percentage from 0 to 100.")
     config = load(args.config, files=False)
@@ -60,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
         print(build(config, path, args.bias))
         return EXIT_CLEAN
     if args.action == "relax":
-        relax(config, path, args.runs or RUNS)
+        relax(config, path, args.runs or RUNS, args.settled)
         return EXIT_CLEAN
     guarded = report(Path(args.log), path)
     for line in report_lines(guarded):
@@ -101,15 +103,17 @@ def report(log: Path, path: Path) -> Guarded:
     return read_guarded(read_log(log), AnticipatingInvariants.load(path), path.parent)
 
 
-def relax(config: Config, path: Path, runs: int) -> None:
+def relax(config: Config, path: Path, runs: int, settled: int | None = None) -> None:
     """Run the guarded workload `runs` times, and learn what passing runs did although it is a violation.
 
-    A run that fails teaches nothing, and is no error: it may be the bug that is guarded against.
+    A run that fails teaches nothing, and is no error: it may be the bug that is guarded against. `settled` passing runs
+    that taught nothing, one after another, end it earlier.
     """
     from crashcheck.analyzer.concurrency.anticipating import read_guarded
     from crashcheck.stages.threads import threaded_runs
 
     learned = relaxed = _learned(path)
+    taught_nothing = 0
     try:
         with threaded_runs(config, str(path)) as run:
             for number in range(1, runs + 1):
@@ -121,7 +125,11 @@ def relax(config: Config, path: Path, runs: int) -> None:
                     relaxed = relaxed.learn(guarded.harmless)
                 how = "passed" if passed else end.text(config.workload.timeout_s)
                 stalls = len(guarded.stalls) if guarded is not None else 0
-                print(f"run {number}: {how}, {stalls} violations, {relaxed.predecessors - before} learned", flush=True)
+                new = relaxed.predecessors - before
+                print(f"run {number}: {how}, {stalls} violations, {new} learned", flush=True)
+                taught_nothing = 0 if new else taught_nothing + passed
+                if taught_nothing == settled:
+                    break
     finally:  # whatever ends it, what passing runs taught is kept
         if relaxed is not learned:
             relaxed.save(path)

@@ -35,6 +35,7 @@ def add_parser(subparsers: Any) -> None:
     add_config(parser)
     add_file(parser)
     parser.add_argument("--runs", type=int, metavar="N", help=f"how many runs to learn from (default: {RUNS})")
+    add_settled(parser)
     parser.add_argument(
         "--keep-going", action="store_true", help="do not stop at a run that fails; nothing is learned from it"
     )
@@ -66,6 +67,16 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_settled(parser: argparse.ArgumentParser) -> None:
+    """The option that ends training early."""
+    parser.add_argument(
+        "--settled",
+        type=int,
+        metavar="N",
+        help="end earlier: when N passing runs, one after another, taught nothing new",
+    )
+
+
 def learned_at(args: argparse.Namespace, config: Config) -> Path:
     """Where what was learned is."""
     return Path(args.file) if args.file else config.folder / (LEARNED_OF_MARKED if args.marked else LEARNED)
@@ -74,13 +85,14 @@ def learned_at(args: argparse.Namespace, config: Config) -> Path:
 def main(args: argparse.Namespace) -> int:
     if args.relax and not args.check:
         raise CrashcheckError("bad-option", "--relax needs --check: otherwise every passing run is learned from.")
-    if args.check and (args.runs is not None or args.keep_going or args.perturb):
+    if args.check and (args.runs is not None or args.settled is not None or args.keep_going or args.perturb):
         raise CrashcheckError(
             "bad-option",
-            "--runs, --keep-going and --perturb cannot be used with --check, which runs the workload once.",
+            "--runs, --settled, --keep-going and --perturb cannot be used with --check, which runs the workload once.",
         )
-    if args.runs is not None and args.runs < 1:
-        raise CrashcheckError("bad-option", f"--runs is {args.runs}; the least is 1.")
+    for option, number in (("--runs", args.runs), ("--settled", args.settled)):
+        if number is not None and number < 1:
+            raise CrashcheckError("bad-option", f"{option} is {number}; the least is 1.")
     config = load(args.config, files=False)
     path = learned_at(args, config)
     if (args.without_atomics or args.objects) and (args.marked or args.check):
@@ -98,6 +110,7 @@ def main(args: argparse.Namespace) -> int:
         path,
         args.runs or RUNS,
         lambda line: print(line, flush=True),
+        settled=args.settled,
         marked=args.marked,
         keep_going=args.keep_going,
         perturb=args.perturb,
@@ -124,6 +137,7 @@ def learn(
     runs: int,
     report: Callable[[str], None] = lambda line: None,
     *,
+    settled: int | None = None,
     marked: bool = False,
     keep_going: bool = False,
     perturb: bool = False,
@@ -132,7 +146,8 @@ def learn(
 ) -> AnticipatingInvariants:
     """Runs the workload `runs` times and merges what the runs show into the file at `path`.
 
-    Whatever ends it early, the runs that passed before are kept. A run that fails ends it unless `keep_going`.
+    Whatever ends it early, the runs that passed before are kept. A run that fails ends it unless `keep_going`;
+    `settled` passing runs that taught nothing end it, too.
     `perturb`: threads are held up at random, in each run that the file counts at other places.
     `atomics` and `objects`: as in LearnedSets; what is in the file stays so.
 
@@ -166,6 +181,8 @@ def learn(
                 unobserved = log.unobserved if log is not None else ()
                 accesses, new = _of(observed.accesses, "access", "accesses"), _of(learned.new[-1], "new predecessor")
                 report(f"run {number:{len(str(runs))}}: {accesses}, {new}")
+                if settled is not None and learned.runs - max(first, learned.levelled_at) >= settled:
+                    break
     except KeyboardInterrupt:
         report(f"interrupted: {_of(learned.runs - first, 'run')} kept in {path}")
         raise

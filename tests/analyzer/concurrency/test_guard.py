@@ -54,8 +54,9 @@ def test_a_false_alarm_is_logged_relaxed_and_gone(project: Project) -> None:
     assert project.program("late") == 0
     assert project.run("guard", "report", "log", status=1).splitlines()[0] == LATE
     project.workload("./program late")
-    relaxed = project.run("guard", "relax", "--runs", "1").splitlines()
-    assert relaxed[0].startswith("run 1: passed, 2 violations, 2 learned")
+    relaxed = project.run("guard", "relax", "--runs", "9", "--settled", "1").splitlines()
+    assert relaxed[:2] == ["run 1: passed, 2 violations, 2 learned", "run 2: passed, 2 violations, 0 learned"]
+    assert relaxed[2].startswith("2 predecessors learned")
     project.run("guard")
     assert project.program("late") == 0
     assert project.run("guard", "report", "log").splitlines()[0] == "no violation"

@@ -129,6 +129,17 @@ def test_failing_runs_are_passed_over_if_asked_for(project: Project) -> None:
     assert "none of 2 runs passed" in done.stderr
 
 
+def test_training_ends_when_passing_runs_teach_nothing_new(project: Project) -> None:
+    project.workload("./program on $(({run} % 2))")
+    lines = project.run("--runs", "50", "--keep-going", "--settled", "2").stdout.splitlines()
+    assert lines[6].endswith("from 3 runs; nothing new since run 1")
+    assert (
+        project.run("--runs", "50", "--settled", "1", "--keep-going")
+        .stdout.splitlines()[2]
+        .endswith("from 4 runs; nothing new since run 1")
+    )
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_keeps_the_runs_that_passed(project: Project, number: signal.Signals) -> None:
     command = ["crashcheck", "learn", "--runs", "1000000"]
@@ -195,7 +206,7 @@ def test_the_curve_sums_up_runs_in_steps_that_double() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--relax",), ("--check", "--runs", "2"), ("--check", "--keep-going"), ("--check", "--perturb"), ("--runs", "0")],
+    [("--relax",), ("--check", "--runs", "2"), ("--check", "--perturb"), ("--runs", "0"), ("--settled", "0")],
 )
 def test_options_that_make_no_sense_together_are_refused(project: Project, words: tuple[str, ...]) -> None:
     done = project.run(*words)
