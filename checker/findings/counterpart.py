@@ -41,7 +41,7 @@ class Signed:
         self._of: dict[int, Signature] = {}
         self._piece: dict[Signature, int] = {}
         self._places: set[Place] = set()
-        places: dict[tuple[int, int], Place] = {}
+        places: dict[tuple[int, int, int], Place] = {}
         seen: Counter[tuple[Place, int]] = Counter()
         events, graph = subject.trace.events, subject.graph
         last: tuple[int, tuple[Place, int, int]] = (-1, ((), 0, 0))
@@ -49,10 +49,10 @@ class Signed:
         for piece, event in enumerate(graph.event.tolist()):
             if event != last[0]:
                 row = events[event]
-                call = (int(row["site"]), int(row["stack"]))
+                call = (int(row["site"]), int(row["stack"]), int(graph.file[piece]))
                 place = places.get(call)
                 if place is None or place[0] == "offset":
-                    place = places[call] = self._identities.stable_place(piece)
+                    place = places[call] = self._identities.place_of_files(piece)
                     self._places.add(place)
                 which = (place, int(subject.space.points.acked[subject.point_at(event)]))
                 last, part = (event, (*which, seen[which])), 0
@@ -78,9 +78,10 @@ class Signed:
 
 
 def _moved(ours: Set[Place], theirs: Set[Place]) -> dict[Place, Place]:
-    """Places of one recording that the other has under another file name or function: what is equal, and unique."""
+    """Places of one recording that the other has under another file name or function, or where it changes another
+    file: what is equal, and unique."""
     found: dict[Place, Place] = {}
-    for part in (slice(1, None), slice(2, None)):  # without the file; without the function, too
+    for part in (slice(1, None), slice(2, None), slice(PLACE_PARTS)):
         left, right = (
             _unique([place for place in some - others if place not in known], part)
             for some, others, known in ((ours, theirs, found.keys()), (theirs, ours, set(found.values())))
@@ -93,7 +94,7 @@ def _unique(places: Iterable[Place], part: slice) -> dict[Place, Place]:
     """Places in the source by a part of what names them, which no other of them shares."""
     by_part: dict[Place, list[Place]] = {}
     for place in places:
-        if len(place) == PLACE_PARTS and place[_TEXT]:
+        if len(place) >= PLACE_PARTS and place[_TEXT]:
             by_part.setdefault(place[part], []).append(place)
     return {key: same[0] for key, same in by_part.items() if len(same) == 1}
 

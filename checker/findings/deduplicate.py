@@ -18,7 +18,7 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.flushers import FlushSite, UsualFlushes
-from crashcheck.checker.findings.identity import AT, Identities, Origin, of_template
+from crashcheck.checker.findings.identity import AT, Identities, Origin, line_of, of_template
 from crashcheck.checker.results import FindingKind, Location, Outcome, SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
@@ -68,8 +68,6 @@ class Traits:
     half_store: bool = False  # needs half of a misaligned store
     unlogged: bool = False  # its operation logs other updates before it makes them, and not X
     bare: frozenset[int] = frozenset()  # operations in which X's place stores, if none of them persists anything
-    lost_files: int = 0  # which of the files that X's place changes (Identities.files)
-    kept_files: int = 0  # … Y's place
 
     @property
     def doubts(self) -> int:
@@ -103,8 +101,6 @@ def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, 
         due=_due(subject, cause),
         lost_by=callers_within(lost, until or kept),
         kept_by=callers_within(kept, until or lost),
-        lost_files=identities.files(cause.lost),
-        kept_files=identities.files(cause.kept),
     )
     if piece is None:
         return seen
@@ -179,7 +175,7 @@ def fixed_together(one: Traits, other: Traits) -> bool:
 
 def _one_persist_fixes(one: Traits, other: Traits) -> bool:
     """Whether the flush, fence or sync that one loss lacks would fix the other too."""
-    if one.lost == other.lost:
+    if line_of(one.lost) == line_of(other.lost):
         return True  # persisted right after the store, it is so before whatever must come later
     if one.lost in other.beside and other.lost in one.beside:
         return True  # one flush of their line, before either is needed
@@ -187,7 +183,7 @@ def _one_persist_fixes(one: Traits, other: Traits) -> bool:
         return True  # the flush that persists both elsewhere
     if one.bare & other.bare:
         return True  # the operation stores both, and persists nothing
-    if one.kind is not other.kind or one.kept != other.kept:
+    if one.kind is not other.kind or line_of(one.kept) != line_of(other.kept):
         return False
     if one.kind is FindingKind.ORDERING and one.lacks is not MissingPersist.FLUSH:
         return True  # one fence (sync) before what was kept
@@ -206,9 +202,8 @@ def _one_section(one: Traits, other: Traits) -> bool:
 
 def _linked(one: Traits, other: Traits) -> bool:
     """Whether X of the one is Y of the other, called by the same functions as far as both are known: a helper is part
-    of a section of each function that calls it, and changes the files of each."""
-    same = one.lost == other.kept and one.lost_files == other.kept_files
-    return same and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
+    of a section of each function that calls it."""
+    return one.lost == other.kept and all(mine == its for mine, its in zip(one.lost_by, other.kept_by, strict=False))
 
 
 def callers_within(here: Location | None, end: Location | None) -> tuple[SourceFunction, ...]:
@@ -252,7 +247,7 @@ def _of_section(section: Traits, loss: Traits) -> bool:
     other half does; or with the same harm the second one, or what should have replaced the value that the section's
     first update leaves."""
     others = (section.lost, section.until)
-    if loss.lost == section.kept and loss.lost_files == section.kept_files and loss.kept in others:
+    if loss.lost == section.kept and loss.kept in others:
         return True
     same = loss.kept == section.kept and loss.lost in others
     replaced = loss.left == section.kept != loss.lost and _named(loss.left)

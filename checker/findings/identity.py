@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -20,9 +21,9 @@ from crashcheck.checker.results import FindingKind, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
 
-# Where an update comes from: (AT, file, line, column, function, variable) in the source; where nothing is known of
-# that, ("offset", watched file, what of it, offset), and _END for the offset of what a call appends; _NOWHERE of no
-# update.
+# Where an update comes from: (AT, file, line, column, which files it changes there, function, variable) in the source;
+# where nothing is known of that, ("offset", watched file, what of it, offset), and _END for the offset of what a call
+# appends; _NOWHERE of no update.
 Origin = tuple[str, ...]
 FindingKey = tuple[FindingKind, Origin, Origin]
 
@@ -31,7 +32,8 @@ _ID_DIGITS = 12
 _OPERATOR = re.compile(r"(?<!\w)operator(?!\w)")  # its name may be `operator<<`, or have a type with arguments
 _ARGUMENTS = re.compile(r"<[^<>]*>")
 _END = "end"  # instead of an offset
-PLACE_PARTS = 5  # of a stable place in the source: file, function, variable, text, ordinal
+# Of a stable place in the source: file, function, variable, text, ordinal. A sixth is which files it changes there.
+PLACE_PARTS = 5
 _NOWHERE: Origin = ("",)
 # One section that is not atomic: how the check ends on it may change with the data, so that is not in the id.
 _SAME_BUG = (FindingKind.ATOMICITY, FindingKind.RECOVERY_FAILURE)
@@ -56,35 +58,40 @@ class Identities:
         here = self.subject.place(piece)
         if here is None:
             return self._offset(piece)
-        return (AT, here.file, str(here.line), str(here.column), of_template(here.function), here.variable)
+        files = self._files_of(self.subject.event_of(piece))
+        return (AT, here.file, str(here.line), str(here.column), files, of_template(here.function), here.variable)
 
-    def files(self, piece: int | None) -> int:
-        """Which files a place changes there, as a number: a helper that writes logs and snapshots is two places in one.
+    def _files_of(self, event: int) -> str:
+        """Which files a place changes with one of its calls: a helper that writes logs and snapshots is two places.
 
-        Calls of a place belong together if they have the same callers, or write files whose names differ in numbers
-        alone, or both belong to a third.
+        Calls of a place belong together if the same functions led to them, or if they write files whose names differ in
+        numbers alone, or both belong to a third. "" where all belong together.
         """
-        if piece is None or not self.subject.graph.family.names:
-            return 0
-        call = int(self.subject.trace.calls(np.array([self.subject.event_of(piece)]))[0])
-        return self._files.get(call, 0)
+        if not self.subject.graph.family.names:
+            return ""
+        return self._files.get(int(self.subject.trace.calls(np.array([event]))[0]), "")
 
     @cached_property
-    def _files(self) -> dict[int, int]:
-        """Of each call and its callers, where several are of one place."""
+    def _files(self) -> dict[int, str]:
+        """Of each call and its callers, where several are of one place: the first name that one of its files has."""
         import networkx as nx  # takes 0.1 s
 
-        graph, out = self.subject.graph, dict[int, int]()
-        calls = self.subject.trace.calls(graph.event)
-        _, firsts = np.unique(np.stack([calls.astype(np.int64), graph.file]), axis=1, return_index=True)
-        of_place: dict[Origin, list[tuple[int, int]]] = {}
+        subject, out = self.subject, dict[int, str]()
+        calls = subject.trace.calls(subject.graph.event).astype(np.int64)
+        _, firsts = np.unique(np.stack([calls, subject.graph.file]), axis=1, return_index=True)
+        of_line: dict[tuple[object, ...], nx.Graph[object]] = {}
         for piece in np.sort(firsts).tolist():
-            of_place.setdefault(self.origin(piece), []).append((int(calls[piece]), piece))
-        for place, pieces in of_place.items():
-            if place[0] == AT and len({call for call, _ in pieces}) > 1:
-                linked = nx.Graph((call, pattern_of(self.subject.path_of(piece))) for call, piece in pieces)
-                for number, group in enumerate(nx.connected_components(linked)):
-                    out |= {call: number for call in group if isinstance(call, int)}
+            call, here = int(calls[piece]), subject.place(piece)
+            if here is not None:
+                callers = tuple((frame.file, frame.function) for frame in here.stack)
+                linked = of_line.setdefault(here.point, nx.Graph())
+                linked.add_edge(call, pattern_of(subject.path_of(piece)))
+                linked.add_edge(call, callers or (call,))
+        for linked in of_line.values():
+            groups = list(nx.connected_components(linked))
+            for group in groups if len(groups) > 1 else ():
+                name = min(each for each in group if isinstance(each, str))
+                out |= {each: name for each in group if isinstance(each, int)}
         return out
 
     def finding(self, kind: FindingKind, lost: int | None, kept: int | None) -> FindingKey:
@@ -111,15 +118,18 @@ class Identities:
         if of_instance != self._id(kind, lost, kept, depth):
             former = (of_instance, *former)
         whole = [self.stable_place(piece) for piece in (lost, kept)]
-        # (file, function, variable, text, ordinal); places without a source have only what the id has.
-        by_text = [place[2:4] if len(place) == PLACE_PARTS else place for place in whole]
-        by_name = [place[:3] if len(place) == PLACE_PARTS else place for place in whole]
-        return (
-            *(
-                digest_of([name, kind.value, str(depth), *places[0], *places[1]])
-                for name, places in (("by text", by_text), ("by name", by_name))
-            ),
-            *former,
+        in_part = self._in_part(kind, depth, whole)
+        if any(len(place) > PLACE_PARTS for place in whole):  # in another version it may change these files alone
+            plain = [place[:PLACE_PARTS] for place in whole]
+            former = (digest_of([kind.value, str(depth), *plain[0], *plain[1]]), *former)
+            former = (*former, *self._in_part(kind, depth, plain))
+        return (*in_part, *former)
+
+    def _in_part(self, kind: FindingKind, depth: int, places: Sequence[Origin]) -> tuple[str, ...]:
+        """Two places by their texts, and by their names; those without a source by all that the id has."""
+        return tuple(
+            digest_of([name, kind.value, str(depth), *_part(places[0], named), *_part(places[1], named)])
+            for name, named in (("by text", slice(2, 4)), ("by name", slice(3)))
         )
 
     def stable_place(self, piece: int | None) -> Origin:
@@ -131,7 +141,15 @@ class Identities:
         if here is None:
             return self._offset(piece)
         ordinal = str(self.subject.provenance.ordinal(event))
-        return (_portable(here), of_template(here.function), here.variable, here.text, ordinal)
+        place = (_portable(here), of_template(here.function), here.variable, here.text, ordinal)
+        files = self._files_of(event)
+        return (*place, files) if files else place
+
+    def place_of_files(self, piece: int) -> Origin:
+        """The stable place of an update, always with the name of the file that it changes, without numbers in it."""
+        place = self.stable_place(piece)
+        named = len(place) >= PLACE_PARTS and self.subject.graph.family.names
+        return (*place[:PLACE_PARTS], pattern_of(self.subject.path_of(piece))) if named else place
 
     def _of_instance(self, piece: int | None) -> Origin:
         """The stable place, with the template arguments of the function."""
@@ -204,6 +222,15 @@ class Identities:
         out[whose[(graph.kind[pieces] == SIZE) & (graph.old_size[pieces] == rows["offset"][whose])]] = True
         out &= rows["kind"] == EventKind.WRITE
         return out
+
+
+def _part(place: Origin, named: slice) -> Origin:
+    return (*place[named], *place[PLACE_PARTS:]) if len(place) >= PLACE_PARTS else place
+
+
+def line_of(place: Origin) -> Origin:
+    """An origin, whichever files are changed there."""
+    return (*place[:4], *place[5:]) if place[0] == AT else place
 
 
 def digest_of(parts: list[str]) -> str:

@@ -266,7 +266,7 @@ def test_two_fields_stored_one_after_the_other_in_both_branches_are_one_bug(
 
 
 def of(*where: str) -> tuple[str, ...]:
-    return (AT, "hash.c", "1", "1", *where)
+    return (AT, "hash.c", "1", "1", "", *where)
 
 
 LOCK, UNLOCK, VALUE = of("lock", "bucket.lock"), of("unlock", "bucket.lock"), of("insert", "bucket.value")
@@ -300,13 +300,14 @@ def test_a_helper_that_two_functions_call_is_a_section_of_each() -> None:
 
 def test_a_helper_is_no_section_of_its_callers_if_they_write_other_files_with_it() -> None:
     """A new file that has no content yet, and a record of a log that is torn: one helper wrote both."""
-    begun = replace(HELD, lost=COPY_VALUE, lost_files=1)
-    torn = replace(HELD, kept=COPY_VALUE, lost=COPY_VALUE, torn=True)
-    assert not fixed_together(begun, replace(torn, lost_files=0, kept_files=0))
-    assert fixed_together(begun, replace(torn, lost_files=1, kept_files=1))
-    missing = Traits(FindingKind.ORDERING, MissingPersist.SYNC, VALUE, LOCK)
-    assert fixed_together(HELD, replace(missing, lost=LOCK, kept=VALUE))
-    assert not fixed_together(HELD, replace(missing, lost=LOCK, kept=VALUE, lost_files=1))
+    in_log, in_new = ((*COPY_VALUE[:4], files, *COPY_VALUE[5:]) for files in ("log", "new"))
+    begun = replace(HELD, lost=in_new)
+    torn = replace(HELD, torn=True)
+    assert not fixed_together(begun, replace(torn, kept=in_log, lost=in_log))
+    assert fixed_together(begun, replace(torn, kept=in_new, lost=in_new))
+    assert not fixed_together(replace(torn, kept=in_log, lost=in_log), replace(torn, kept=in_new, lost=in_new))
+    unsynced = Traits(FindingKind.ORDERING, MissingPersist.SYNC, in_log, LOCK)
+    assert fixed_together(unsynced, replace(unsynced, lost=in_new))  # by one sync at the line
 
 
 def test_the_callers_of_a_place_begin_at_the_function_that_the_end_is_in() -> None:

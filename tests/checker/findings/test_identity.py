@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.findings.identity import Identities, of_template
-from crashcheck.checker.results import FindingKind, Location
+from crashcheck.analyzer.trace import Trace
+from crashcheck.checker.findings.identity import Identities, digest_of, of_template
+from crashcheck.checker.results import FindingKind, Frame, Location
 from crashcheck.checker.subject import NoProvenance, Subject
 from support.checked_worlds import FILE_BYTES, VALID, VALUE, World, words
 from support.folders import Recorded
 from support.tracing import CallsBuilder, TraceBuilder
 
+PATHS = {"1.log": "put", "2.log": "rotate", "snapshot": "save", "index": "save"}  # and who makes them
 OTHER = Location("tree.c", 7, 1, "insert", "node.key", (), "node->key = key;")
 
 
@@ -101,25 +104,31 @@ def test_a_function_of_a_template_is_named_without_arguments_and_an_operator_is_
 
 
 class OneHelper(NoProvenance):
-    """All calls are made at one line."""
+    """All calls are made at one line, by a helper of the function of their stack."""
+
+    def __init__(self, trace: Trace, functions: Mapping[int, str]) -> None:
+        self.trace, self.functions = trace, functions
 
     def of(self, event: int) -> Location | None:
-        return Location("io.c", 3, 0, "write_all", "", ())
+        stack = int(self.trace.events["stack"][event])
+        return Location("io.c", 3, 0, "write_all", "", (Frame(self.functions[stack], "store.c", stack),))
 
 
 def test_a_helper_writes_files_apart_that_have_neither_callers_nor_names_in_common(tmp_path: Path) -> None:
     """Names that differ in numbers count as one: the logs of a run, whoever begins one."""
+    stacks: dict[str, int] = {}
 
     def script(t: CallsBuilder) -> None:
-        put, rotate, save = (t.stack_def(0, t.call_site("/bin/store", offset)) for offset in (10, 20, 30))
-        t.site = t.call_site("/bin/store", 40)
-        for t.stack, path in ((put, "1.log"), (rotate, "2.log"), (save, "snapshot"), (save, "index")):
+        stacks.update((path, t.stack_def(0, t.call_site("/bin/store", len(stacks)))) for path in PATHS)
+        for path in PATHS:
+            t.stack = stacks[path]
             t.open(path)
-            t.write(path, 0, b"data")
 
     run = Recorded(tmp_path, script, {}, "ext4", most=0)
-    subject = Subject(run.trace, run.graph, run.space, run.content, OneHelper())
-    known = Identities(subject)
-    files = {subject.path_of(piece): known.files(piece) for piece in range(len(run.graph))}
-    assert files["1.log"] == files["2.log"] != files["snapshot"] == files["index"]
-    assert len({known.origin(piece) for piece in range(len(run.graph))}) == 1
+    helper = OneHelper(run.trace, {stacks[path]: function for path, function in PATHS.items()})
+    known = Identities(Subject(run.trace, run.graph, run.space, run.content, helper))
+    assert [known.origin(piece)[4] for piece in range(4)] == ["#.log", "#.log", "index", "index"]
+    first, second, third, fourth = (known.stable(FindingKind.ATOMICITY, piece, piece) for piece in range(4))
+    assert first == second != third == fourth
+    _, _, former, *_ = known.likenesses(FindingKind.ATOMICITY, 0, 0)
+    assert former == digest_of(["atomicity", "1", *("io.c", "write_all", "", "", "0") * 2])
