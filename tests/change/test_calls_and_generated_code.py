@@ -27,6 +27,33 @@ def test_a_script_that_never_synced_has_the_bug_in_its_base_whatever_file_is_add
     assert (code, set(compared(report))) == (0, {"existing"})
 
 
+LOG_AND_MORE = """import os, sys
+def write_all(path, data):
+    with open(path, "ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+def append(folder):
+    write_all(folder + "/log", b"x" * 8)
+def describe(folder):
+    write_all(folder + "/meta", b"y" * 8)
+append(sys.argv[1])
+DESCRIBE
+"""
+
+
+def test_another_file_that_a_helper_tears_is_introduced_though_the_base_has_a_finding_of_the_helper(
+    project: Project,
+) -> None:
+    whole = "for file in $1/*; do test $(tr -d '\\0' < $file | wc -c) = $(wc -c < $file) || exit 1; done\n"
+    for describe in ("", "describe(sys.argv[1])"):
+        script = LOG_AND_MORE.replace("DESCRIBE", describe)
+        write(project, {**settings_store.files(), "store.py": script, "check.sh": whole})
+    code, report = project.run()
+    shown = {finding["message"].split("`")[1]: finding["compared"] for finding in report["findings"]}
+    assert (code, shown) == (1, {"log": "existing", "meta": "introduced"})
+
+
 def forget(project: Project, stop: str) -> None:
     """The kept result of the base, as a search leaves it that found nothing and ended for this reason."""
     (kept,) = (project.cache / "results").glob("*.json")
