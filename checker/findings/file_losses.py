@@ -311,6 +311,9 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     if kept.event == lost.event and kept.kind == lost.kind == NAME:
         return _half_renamed(state, kept)
     condition = state.condition(lost)
+    if kept.removes and lost.kind != NAME and condition and state.holds(kept.named.path, lost.file):
+        then = f" before {lost.path}, which replaces it{_written(kept, lost).removesuffix(',')}, is synced"
+        return f"{_quoted(kept.named.path)} can {condition} after a crash: {kept.done('remove', 'it', then)}"
     if kept.removes and not state.has(kept.named.path) and condition:
         gone, other = _quoted(kept.named.path), state.name_of(lost)
         unsynced = f"the folder of {_quoted(lost.named.to or lost.named.path)}" if lost.kind == NAME else lost.path
@@ -326,6 +329,9 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     if kept.file == lost.file and kept.what.startswith("what was") and lost.what.startswith("what was"):
         earlier, later = f"what was {lost.written} first{lost.at}", f"what was {kept.written} later{kept.at}"
         return f"{lost.path} can lose {earlier} in a crash and keep {later}"
+    if condition and judged_by_snapshots(cause.verdict):
+        harm = f"{state.name_of(lost)} can {condition} after a crash"
+        return f"{harm}: {lost.what}{lost.at} is not synced before {kept.what}{kept.at}"
     return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which was done first"
 
 

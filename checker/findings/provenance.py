@@ -25,6 +25,7 @@ _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
 # Rust's has the paths that it was built with.
 _PACKAGES = re.compile(
     r"/(site-packages|dist-packages|node_modules|pkg/mod/(?!golang\.org/toolchain)|\.cargo/registry)/"
+    r"|^/usr/(local/)?s?bin/|/(\.?v?env|\.local)/bin/"  # which starts what is in a package
     r"|^/usr/(local/)?share/perl5?/|/lib/perl5?/site_perl/|/perl5/lib/perl5/|/vendor/[\w.-]+/[\w.-]+/|/gems/[^/]+-\d[^/]*/"
     r"|/lib/ruby/vendor_ruby/(?![\d.]+/)|^[^/].*@v\d[^/]*/"
 )

@@ -183,6 +183,24 @@ def recreated(t: CallsBuilder) -> None:
     t.fsync("f")
 
 
+def removed_and_replaced(t: CallsBuilder) -> None:
+    """zip."""
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.remove("f")
+    t.move("tmp", "f")
+
+
+def replaced_and_cleaned_up(t: CallsBuilder) -> None:
+    """Mercurial: a copy of what was replaced is removed, and its name given again."""
+    t.link("f", "undo")
+    t.open("tmp")
+    t.write("tmp", 0, b"short")
+    t.move("tmp", "f")
+    t.remove("undo")
+    t.open("undo")
+
+
 SHAPES = [
     (sort_in_place, "ext4", "`f` can be empty after a crash: it is emptied before it is written"),
     (
@@ -215,6 +233,18 @@ SHAPES = [
         replaced_and_removed,
         "posix",
         "`f` can be the old one after a crash while `log` is gone: `log` is removed before the folder of `f` is synced",
+    ),
+    (
+        removed_and_replaced,
+        "ext4",
+        "`f` can hold zeros instead of some of its data after a crash: it is removed before `tmp`, which replaces it, "
+        "is synced",
+    ),
+    (
+        replaced_and_cleaned_up,
+        "ext4",
+        "`f` can hold nothing but zeros after a crash: "
+        "what was written to `tmp` is not synced before the removal of `undo`",
     ),
     (recreated, "ext4", "`f` can be missing after a crash: it is removed before it is written again"),
     (

@@ -8,7 +8,7 @@ import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
-from crashcheck.checker.findings.provenance import TraceProvenance
+from crashcheck.checker.findings.provenance import OWN, TraceProvenance, ownership
 from crashcheck.checker.fixes.source.c_source import Source, visible
 from crashcheck.checker.results import Frame, Location
 from crashcheck.checker.subject import NoProvenance
@@ -326,3 +326,22 @@ def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
     at = files.index(shown)
     assert (place.file, place.function, place.line) == (shown, f"function_{at}", at + 1)
     assert [frame.line for frame in place.stack] == [*range(at + 2, len(files) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("path", "owned"),
+    [
+        ("/home/user/store/bin/tool", OWN),
+        ("/usr/bin/hg", 1),
+        ("/usr/lib/python3/dist-packages/mercurial/util.py", 1),
+        ("/home/user/store/.venv/bin/tool", 1),
+        ("example.org/store/log/log.go", OWN),
+        ("github.com/other/store@v1.2.3/log.go", 1),
+        ("os/file_unix.go", 0),
+        ("internal/poll/fd_unix.go", 0),
+        ("/usr/lib/go-1.19/src/os/file.go", 0),
+    ],
+)
+def test_a_source_is_the_programs_own_a_packages_or_of_a_library(path: str, owned: int) -> None:
+    """A launcher is a package's; names without a folder are those of `go build -trimpath`."""
+    assert ownership(path) == owned
