@@ -265,7 +265,7 @@ def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) ->
     if kept.removes and not state.has(kept.named.path):
         gone = _quoted(kept.named.path)
         if recreated_path(kept.subject, cause):
-            then = " before it writes it again" if kept.acts else " before it is written again"
+            then = f"{_before_writing(kept, lost)} again"
             return f"{gone} can be missing after a crash: {kept.done('remove', 'it', then)}"
         if lost.kind in (DATA, SIZE):
             then = f" before {lost.path} is written{lost.at}"

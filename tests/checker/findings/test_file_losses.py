@@ -362,6 +362,21 @@ def test_a_file_that_has_a_name_and_no_content_yet_can_be_empty(lines: Provenanc
     assert message(subject, cause) == f"`f` can be empty after a crash: {words}"
 
 
+def test_what_one_function_removes_and_another_writes_again_names_both(tmp_path: Path) -> None:
+    """ansible-vault encrypt."""
+    run = Recorded(tmp_path, recreated, {"f": OLD}, "ext4", most=0)
+    lines = Helpers()
+    subject = Subject(run.trace, run.graph, run.space, run.content, lines)
+    removed, created = (subject.event_of(piece) for piece in range(2))
+    lines.names = {removed: "shred", created: "put"}
+    verdict = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(FindingKind.ATOMICITY, subject.prefix(created), verdict, 1, 0, prefix=True, moment=created)
+    assert message(subject, cause) == (
+        f"`f` can be missing after a crash: `shred` (io.c:{removed}) removes it "
+        f"before `put` (io.c:{created}) writes it again"
+    )
+
+
 def test_of_two_changes_of_one_file_the_sentence_names_the_file_first(tmp_path: Path) -> None:
     def program(t: CallsBuilder) -> None:
         t.append("f", 1, b"1")
