@@ -96,10 +96,10 @@ class InTurnRunner(Runner):
             return None
         answer: Answer | None = None
         started = time.monotonic()
-        with self._renamed(Path(called.pool)) as pool:
+        with self._renamed(called.pool) as pool:
             process = self._stay(order)
             streams = process.streams(order.streams)
-            process.ask(called._replace(pool=str(pool)))
+            process.ask(called._replace(pool=pool))
             reason = "ready"
             try:
                 while reason == "ready" and answer is None:
@@ -114,7 +114,8 @@ class InTurnRunner(Runner):
         if reason == "abandoned":
             raise Abandoned
         output = order.streams[self._read]
-        shown = output.bytes().replace(os.fsencode(pool.parent), os.fsencode(Path(called.pool).parent))
+        here, known_as = (os.fsencode(os.path.dirname(path)) for path in (pool, called.pool))
+        shown = output.bytes().replace(here, known_as)
         return Ended(
             status,
             reason == "time",
@@ -140,16 +141,17 @@ class InTurnRunner(Runner):
         return _EXIT_FAILED if answer is not None else ended or _EXIT_FAILED  # one that ends by itself has not passed
 
     @contextmanager
-    def _renamed(self, pool: Path) -> Iterator[Path]:
+    def _renamed(self, pool: str) -> Iterator[str]:
         """A folder under a name that no run before has had, and that is as long."""
         self._runs += 1
-        width = len(pool.parent.name)
-        name = pool.parent.with_name(f"{self._runs % 10**width:0{width}d}")
-        pool.parent.rename(name)
+        folder, name = os.path.split(pool)
+        parent, own = os.path.split(folder)
+        other = f"{parent}/{self._runs % 10 ** len(own):0{len(own)}d}"
+        os.rename(folder, other)
         try:
-            yield name / pool.name
+            yield f"{other}/{name}"
         finally:
-            name.rename(pool.parent)
+            os.rename(other, folder)
 
     def _stay(self, order: RunOrder) -> StayingProcess:
         """The process that stays, made if there is none."""

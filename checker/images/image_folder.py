@@ -4,10 +4,11 @@ A worker owns two copies of the image, both sparse and on tmpfs where there is r
 nobody else touches, and `pool`, which the check is given. A state's patches are written into `pool`
 in place. Afterwards `pool` is made equal to `base` again, by the cheapest way that is certain:
 
-* Nothing was opened for writing and no name changed (inotify.py): only the state's own
+* The check opened nothing for writing and changed no name (inotify.py): only the state's own
   patches are undone.
-* Some known files were written: those are compared with `base`, data ranges only (memcmp), and what
-  differs is copied back. Time stamps are never trusted: a write through a mapping does not move them.
+* Some known files were written, or are other files in the state: those are compared with `base`, data ranges only
+  (memcmp), and what differs is copied back. Time stamps are never trusted: a write through a mapping does not move
+  them.
 * Names, modes or folders changed, or inotify does not work here, or its queue ran over: every file
   of the folder is compared, what is missing is created again and what is extra is removed.
 * Any of this fails: the folder is removed and copied from `base` again (plain copy).
@@ -25,6 +26,7 @@ import shutil
 import stat
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -103,10 +105,7 @@ class ImageFolder:
     def advance(self, patches: Patches) -> None:
         """Make the base, and with it the pool, what is durable at a later crash point."""
         self._renamed |= _change_names(patches)
-        new_folder = self._watched and any(
-            size == FOLDER or ("/" in path and not os.path.isdir(os.path.dirname(self._pool + path)))
-            for path, _, size, _ in patches
-        )
+        new_folder = self._watched and self._makes_folder(patches)
         for path, exists, size, writes in patches:
             self._moved.add(path)
             if not exists or (path in self._fds and os.fstat(self._fds[path]).st_size != size):
@@ -121,27 +120,29 @@ class ImageFolder:
     def apply(self, patches: Patches) -> None:
         """Turn the pool into a crash state: `patches` are relative to the base."""
         self._patches = patches
+        new_folder = self._watched and self._makes_folder(patches)
         for path, exists, size, writes in patches:
             _put(self._pool, path, exists, size, writes, self._last)
+        if new_folder:
+            self._rewatch()
         if self._watch is not None:
-            if any(not exists or not os.path.exists(self._base + path) for path, exists, _, _ in patches):
-                self._rewatch()  # a patch may have made a folder
             self._watch.changes()  # our own
 
     def restore(self) -> None:
         """Make the pool equal to the base again, whatever the check did to it; nobody may have it open any more."""
         try:
             changes = self._watch.changes() if self._watch is not None else _EVERYTHING
+            others = changes.written | _other_files(self._patches)
             if (
                 changes.everything
-                or _change_names(self._patches)
-                or any(not self._is_single(path) for path in changes.written)
+                or any(size < 0 for _, _, size, _ in self._patches)
+                or not all(map(self._is_one_file, others))
             ):
                 self._restore_everything()
             else:
-                for path in sorted(changes.written):
+                for path in sorted(others):
                     self._restore_file(path)
-                self._undo([patch for patch in self._patches if patch[0] not in changes.written])
+                self._undo([patch for patch in self._patches if patch[0] not in others])
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
@@ -182,12 +183,19 @@ class ImageFolder:
             finally:
                 os.close(fd)
 
-    def _is_single(self, path: str) -> bool:
-        """Whether it is a file with one name."""
+    def _makes_folder(self, patches: Patches) -> bool:
+        """Whether patches make a folder in the pool, or a file in one that is not there."""
+        return any(
+            size == FOLDER or ("/" in path and not os.path.isdir(os.path.dirname(self._pool + path)))
+            for path, _, size, _ in patches
+        )
+
+    def _is_one_file(self, path: str) -> bool:
+        """Whether it is a file with one name in the base, or nothing."""
         try:
-            status = os.stat(self._base + path)
+            status = os.lstat(self._base + path)
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return True
         return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def _restore_file(self, path: str, names: int = 1) -> None:
@@ -273,10 +281,10 @@ class ImageFolder:
         self._rewatch()
 
     def _remove_extra_folders(self, path: str) -> None:
-        for parent in Path(path).parents:
-            if str(parent) == "." or (self.base / parent).is_dir():
-                return
-            (self.pool / parent).rmdir()
+        parent = os.path.dirname(path)
+        while parent and not os.path.isdir(self._base + parent):
+            os.rmdir(self._pool + parent)
+            parent = os.path.dirname(parent)
 
     # -- what is kept open
 
@@ -314,6 +322,12 @@ class ImageFolder:
             self._watch = Watch()
         folders = [os.path.relpath(top, self.pool) for top, _, _ in os.walk(self.pool)]
         self._watch.cover(self.pool, ["" if folder == "." else folder for folder in folders])
+
+
+def _other_files(patches: Patches) -> set[str]:
+    """The paths that patches remove, or give to a file that is made from nothing."""
+    many = Counter(path for path, _, _, _ in patches)
+    return {path for path, exists, _, _ in patches if not exists or many[path] > 1}
 
 
 def _change_names(patches: Patches) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import random
 import stat
 import subprocess
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.images import image_folder
-from crashcheck.checker.images.image_folder import FOLDER, ImageFolder, Patch, home, write_image
+from crashcheck.checker.images.image_folder import FOLDER, LINK, ImageFolder, Patch, home, write_image
 from crashcheck.checker.images.inotify import works
 from crashcheck.runtime import sparse
 
@@ -174,3 +176,80 @@ def test_a_written_image_is_the_first_one_with_the_patches(first: Path, tmp_path
     expected[8:16], expected[4088:] = b"patched!", b"the last"
     assert (tmp_path / "image" / "p").read_bytes() == bytes(expected)
     assert (tmp_path / "image" / "not watched").read_bytes() == b"left alone"
+
+
+def deeds(chance: random.Random, pool: Path) -> None:
+    """What a check may do to its folder."""
+    for _ in range(chance.randrange(4)):
+        paths = sorted(pool.rglob("*"))
+        path = chance.choice(paths) if paths else pool / "p"
+        if not path.is_symlink() and path.is_dir():
+            (path / "made").write_bytes(b"made by the check")
+            continue
+        match chance.randrange(8):
+            case 0:
+                path.unlink(missing_ok=True)
+            case 1:
+                path.chmod(0o600, follow_symlinks=False) if not path.is_symlink() else path.unlink()
+            case 2:
+                os.link(path, pool / f"link{chance.randrange(99)}", follow_symlinks=False)
+            case 3:
+                path.rename(pool / "moved")
+            case 4:
+                (pool / "p").unlink(missing_ok=True)
+                (pool / "p").symlink_to("log")
+            case 5 if path.is_file():
+                path.write_bytes(b"rewritten")
+            case 6 if path.is_file():
+                os.truncate(path, 3)
+            case _ if path.is_file() and path.stat().st_size:
+                with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+                    mapping[0] = 255
+
+
+def random_patches(chance: random.Random) -> list[Patch]:
+    """As FolderContent makes them: names that go, then folders and files, some from nothing, then further names."""
+    gone = chance.sample(["p", "log/a", "not watched", "pointer"], chance.randrange(3))
+    out: list[Patch] = [(path, False, 0, ()) for path in gone]
+    if chance.random() < 0.2:
+        out.append(("dir", True, FOLDER, ()))
+    for path in chance.sample(["p", "log/a", "new", "not watched"], chance.randrange(4)):
+        size = chance.choice([0, 10, 4096, 9000])
+        out += [(path, True, chance.choice([0, size]), ())] * chance.randrange(2)
+        out.append((path, True, size, ((size // 2, b"data"[: size - size // 2]),)))
+    made = [path for path, exists, size, _ in out if exists and size >= 0]
+    if made and chance.random() < 0.2:
+        out.append(("other", True, LINK, ((0, os.fsencode(made[0])),)))
+    return out
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_states_are_those_of_new_folders_whatever_checks_of_earlier_ones_did(
+    linked: bool, image: ImageFolder, first: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(1)
+    if linked:
+        image.advance([("second", True, LINK, ((0, b"p"),))])
+    for number in range(30):
+        patches = random_patches(chance)
+        root = tmp_path / f"new{number}"
+        root.mkdir()
+        new = ImageFolder(first, root)
+        if linked:
+            new.advance([("second", True, LINK, ((0, b"p"),))])
+        new.apply(patches)
+        image.apply(patches)
+        assert described(image.pool) == described(new.pool), patches
+        assert names_of_one_file(image.pool) == names_of_one_file(new.pool), patches
+        deeds(chance, image.pool)
+        image.restore()
+        assert described(image.pool) == described(image.base), patches
+        new.close()
+
+
+def names_of_one_file(folder: Path) -> set[frozenset[str]]:
+    """The paths that are names of each file."""
+    names: dict[int, set[str]] = {}
+    for path in folder.rglob("*"):
+        names.setdefault(path.lstat().st_ino, set()).add(str(path.relative_to(folder)))
+    return set(map(frozenset, names.values()))
