@@ -42,6 +42,7 @@ _LIBRARY = re.compile(
 # Of the virtual machine of Java; and classes whose sources were not found. Those that were have absolute paths.
 _OF_JAVA = re.compile(r"^(java|javax|jdk|sun|com/sun|kotlin|scala|groovy|clojure)/")
 _WITHOUT_SOURCE = re.compile(r"^[^/<].*\.(java|kt|scala|groovy|clj)$")
+_INTERPRETER = re.compile(r"/(python|pypy|node|nodejs|perl|php|ruby|bash)[\d.-]*$|/lib(python|perl|php|ruby)[\w.-]*$")
 OWN = 2  # of a program itself
 _HOME = Path(crashcheck.__file__).parent
 _CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
@@ -175,9 +176,14 @@ class TraceProvenance:
 
     def _native(self, sites: tuple[int, ...]) -> tuple[Location | None, int]:
         """The innermost function of the program's own in a stack of machine code; None if none has lines."""
-        known = (self._trace.call_sites.get(site) for site in sites)
-        called = (self._lines.chain(site.module, site.offset - 1) for site in known if site is not None and site.module)
-        chain = [place for places in called for place in places if place.file]
+        known = [site for site in map(self._trace.call_sites.get, sites) if site is not None and site.module]
+        called = [(site.module, place) for site in known for place in self._lines.chain(site.module, site.offset - 1)]
+        # Code of an interpreter is not the script's, unless who reads this has its sources.
+        chain = [
+            place
+            for module, place in called
+            if place.file and not (_INTERPRETER.search(module) and not source_lines(place.file))
+        ]
         return self._innermost(chain) if any(ownership(place.file) == OWN for place in chain) else (None, 0)
 
     def _innermost(self, chain: Sequence[NativePlace]) -> tuple[Location, int]:

@@ -13,7 +13,8 @@
   const DEEPEST = 32, LONGEST = 3500; // frames; characters of a report. A path has room for 4095 bytes
   const CHANGES = 0o1000 | 0o100; // O_TRUNC | O_CREAT
   // By the name in the object: the letter of the call for the recorder (javascript.c; * is any), which argument is
-  // its path or, where `fd` is set, its descriptor, and which are the flags that show whether an open changes anything.
+  // its path or, where `fd` is set, its descriptor, and which are the flags that show whether an open changes anything. A `job`
+  // is made with `new`, and makes its calls later.
   const CALLS = {
     open: { letter: 'o', key: 0, flags: 1 }, openFileHandle: { letter: 'o', key: 0, flags: 1 },
     writeBuffer: { letter: 'w', key: 0, fd: true }, writeBuffers: { letter: 'w', key: 0, fd: true },
@@ -23,6 +24,7 @@
     mkdir: { letter: 'm', key: 0 }, link: { letter: 'l', key: 0 }, symlink: { letter: 'y', key: 0 },
     copyFile: { letter: 'c', key: 1 }, writeFileUtf8: { letter: '*' }, rmSync: { letter: '*' }, mkdtemp: { letter: '*' },
     cpSyncCopyDir: { letter: '*' }, cpSyncOverrideFile: { letter: '*' },
+    WriteFileJob: { letter: 'c', key: 0, job: true }, // from Node 26 on: an object that opens, writes and closes
   };
 
   /* The environment as the user gave it. */
@@ -37,7 +39,7 @@
   const { accessSync } = require('fs');
   const { findSourceMap } = require('module');
   const { defineProperty, prototype: { hasOwnProperty } } = Object;
-  const { apply } = Reflect, { imul } = Math, bytes = Buffer.from, LimitedError = Error;
+  const { apply, construct } = Reflect, { imul } = Math, bytes = Buffer.from, LimitedError = Error;
   const capture = Error.captureStackTrace, decode = decodeURIComponent;
   const keepsLines = Boolean(process.features && process.features.typescript);
   let broken = false, within = false;
@@ -155,6 +157,16 @@
         reportOwn(call.letter, text);
         return original;
       }
+      if (call.job) {
+        return function (...words) {
+          try {
+            report(`a ${call.letter} ${hashed(words[call.key])}`, text);
+          } catch (error) {
+            breakOff();
+          }
+          return construct(original, words);
+        };
+      }
       return function (...words) {
         try {
           if (!isAsynchronous(words)) reportOwn(call.letter, text);
@@ -175,8 +187,8 @@
    * reads `_construct` when the stream is created, and again before it calls it. */
   function noticeStreams(prototype) {
     const creators = new WeakMap();
-    let construct = prototype._construct;
-    if (typeof construct !== 'function') return;
+    let begin = prototype._construct;
+    if (typeof begin !== 'function') return;
     const get = function () {
       if (!broken) {
         try {
@@ -186,9 +198,9 @@
           breakOff();
         }
       }
-      return construct;
+      return begin;
     };
-    defineProperty(prototype, '_construct', { get, set: (value) => { construct = value; }, configurable: true, enumerable: true });
+    defineProperty(prototype, '_construct', { get, set: (value) => { begin = value; }, configurable: true, enumerable: true });
   }
 
   const warned = process.noDeprecation;

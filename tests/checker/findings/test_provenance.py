@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
+from crashcheck.analyzer.trace.reader import read
 from crashcheck.checker.findings.provenance import OWN, TraceProvenance, ownership
 from crashcheck.checker.fixes.source.c_source import Source, visible
 from crashcheck.checker.results import Frame, Location
 from crashcheck.checker.subject import NoProvenance
+from crashcheck.runtime.record import Workload, record
+from crashcheck.runtime.trace_format import Kind
+from support import compilers
 from support.tracing import CallsBuilder, TraceBuilder
 
 SOURCE = """void put(struct entry *e) {
@@ -345,3 +351,19 @@ def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
 def test_a_source_is_the_programs_own_a_packages_or_of_a_library(path: str, owned: int) -> None:
     """A launcher is a package's; names without a folder are those of `go build -trimpath`."""
     assert ownership(path) == owned
+
+
+@pytest.mark.parametrize(("name", "has_source", "line"), [("node", False, 0), ("node", True, 2), ("app", False, 2)])
+def test_code_of_an_interpreter_is_nobodys_place_unless_its_source_is_here(
+    name: str, has_source: bool, line: int, tmp_path: Path
+) -> None:
+    source, program = tmp_path / "fs.c", tmp_path / name
+    source.write_text("#include <fcntl.h>\nint main(int n, char **word) { return creat(word[n - 1], 0600) < 0; }\n")
+    subprocess.run([*compilers.c_compiler(), "-g", str(source), "-o", str(program)], check=True)
+    if not has_source:
+        source.unlink()
+    workload = Workload([str(program), "{pool}/f"], ["*"], timeout_s=60.0, recorder="syscalls")
+    trace = read(record(workload, tmp_path / "run").trace)
+    (created,) = np.flatnonzero(trace.events["kind"] == Kind.NAME_CREATE).tolist()
+    place = TraceProvenance(trace, ProgramFacts({}, (), (), ()), tmp_path).of(created)
+    assert (place.line if place is not None else 0) == line

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.trace.reader import CallSite, Trace, read
+from crashcheck.runtime.build import JAVASCRIPT
 from crashcheck.runtime.record import Recording, Workload, record
 from crashcheck.runtime.trace_format import Kind
 from support.paths import RUNTIME_PROGRAMS
@@ -136,3 +137,23 @@ def test_a_call_in_a_loop_and_one_of_several_calls_keep_their_own_lines(tmp_path
     assert shown == [
         *[("f", [3]), ("f", [6]), ("f", [3]), ("g", [4]), ("h", [5]), ("f", [6]), ("f", [3]), ("f", [6])],
     ]
+
+
+def test_a_file_that_an_object_writes_in_another_thread_has_the_stack_that_made_the_object(tmp_path: Path) -> None:
+    """As Node 26 does for `fs.promises.writeFile`; here an object of the same name is used."""
+    script = tmp_path / "job.js"
+    script.write_text(
+        "const fs = require('fs'), known = process.binding('fs'), binding = Object.create(known);\n"
+        "class Job { constructor(...words) { this.words = words; } run() { fs.open(...this.words, () => {}); } }\n"
+        "Object.defineProperty(binding, 'WriteFileJob', { value: Job, configurable: true });\n"
+        "process.binding = () => binding;\n"
+        "require(process.argv[3]);\n"
+        "function save(path) {\n"
+        "  return new binding.WriteFileJob(path, 'w');\n"
+        "}\n"
+        "const job = save(process.argv[2]);\n"
+        "if (job instanceof Job) job.run();\n"
+    )
+    trace = read(recorded(tmp_path, NODE, str(script), "{pool}/f", str(JAVASCRIPT)).trace)
+    (opened,) = np.flatnonzero(trace.events["kind"] == Kind.NAME_CREATE).tolist()
+    assert [(site.name, site.line) for site in frames_of(trace, opened)][:2] == [("save", 7), ("<anonymous>", 9)]
