@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _BITS = 63  # of a number that is not negative
 
@@ -26,7 +27,7 @@ def ranges(first: Ints, many: Ints) -> Ints:
     return out
 
 
-def among(column: NDArray[Any], values: Iterable[int]) -> NDArray[np.bool_]:
+def among(column: NDArray[Any], values: Iterable[int]) -> Bools:
     """Which rows of a column hold one of some values."""
     return np.isin(column, np.array([*values], dtype=column.dtype))
 

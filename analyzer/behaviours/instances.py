@@ -44,7 +44,6 @@ class Instances:
     row_field: Ints
     types: tuple[str, ...]
     fields: tuple[tuple[int, str], ...]  # (type, path)
-    stacked: int  # types from this number on are call stacks
 
     def __len__(self) -> int:
         return len(self.type)
@@ -80,9 +79,8 @@ def find_instances(graph: PersistenceGraph, facts: Facts | None, nodes: Nodes, s
     own = typed.instance
     first = _Part(objects.type[own], objects.file[own], objects.start[own], generation, typed.row, typed.field)
     parts = [first, _block_part(run, by_update, typed)]
-    stacked = len(names.types)
     parts.append(_stack_part(run, sites, np.concatenate([part.node for part in parts])))
-    return _joined(parts, names, stacked)
+    return _joined(parts, names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +184,7 @@ def _stack_part(run: _Run, sites: StaticSites, known: Ints) -> _Part:
     return _Part(type_, none, run.updates.stack[run.node_update[node]], none, node, field)
 
 
-def _joined(parts: list[_Part], names: FieldNumbers, stacked: int) -> Instances:
+def _joined(parts: list[_Part], names: FieldNumbers) -> Instances:
     """Instances numbered by (type, file, start, generation), and their memberships, each once."""
     whole = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     numbers, heads = number_rows(whole.type, whole.file, whole.start, whole.generation)
@@ -201,7 +199,6 @@ def _joined(parts: list[_Part], names: FieldNumbers, stacked: int) -> Instances:
         field,
         tuple(names.types),
         tuple(names.fields),
-        stacked,
     )
 
 

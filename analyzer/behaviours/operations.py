@@ -28,7 +28,7 @@ def find_operations(found: Behaviours) -> Behaviours:
     many = len(start) - 1
     none = np.zeros(0, dtype=np.int64)
     zero = np.zeros(many, dtype=np.int64)
-    instances = Instances(zero, zero, zero, zero, none, none, none, (OPERATION,), (), 1)
+    instances = Instances(zero, zero, zero, zero, none, none, none, (OPERATION,), ())
     return dataclasses.replace(
         found, instances=instances, instance=np.arange(many), start=start.astype(np.int64), row_node=order, level=None
     )

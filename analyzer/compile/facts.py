@@ -252,22 +252,19 @@ class ProgramFacts:
     units: Mapping[int, UnitFacts]
     plain: tuple[UnitFacts, ...]  # compiled without hooks (CRASHCHECK_FALLBACK)
     without_facts: tuple[str, ...]  # modules built without crashcheck-cc
-    unreadable: tuple[str, ...]  # modules that are gone or no ELF files
 
     @classmethod
     def load(cls, modules: Iterable[str | os.PathLike[str]]) -> ProgramFacts:
-        """Read the facts of executables and shared libraries.
+        """Read the facts of executables and shared libraries; those that are gone or no ELF files have none.
 
         Raises CrashcheckError `facts-corrupt` or `facts-version`.
         """
         units: dict[int, UnitFacts] = {}
         plain: list[UnitFacts] = []
         without: list[str] = []
-        unreadable: list[str] = []
         for path in dict.fromkeys(os.fspath(module) for module in modules):
             sections = read_sections(path)
             if sections is None:
-                unreadable.append(path)
                 continue
             hooked = [unit for data in sections.get(SECTION, ()) for unit in decode(data, path)]
             bare = [unit for data in sections.get(PLAIN_SECTION, ()) for unit in decode(data, path)]
@@ -275,7 +272,7 @@ class ProgramFacts:
                 without.append(path)
             units.update((unit.key, unit) for unit in hooked)
             plain.extend(bare)
-        return cls(units, tuple(plain), tuple(without), tuple(unreadable))
+        return cls(units, tuple(plain), tuple(without))
 
     def unit(self, key: int) -> UnitFacts | None:
         """The unit that a trace names by its key."""

@@ -12,9 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import number_rows, ranges, sort_rows, take_rows, unique
+from crashcheck.analyzer.arrays import Bools, number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.invariants.numbers import SITE_PAIRS
-from crashcheck.analyzer.invariants.ppdg import Bools
 from crashcheck.analyzer.invariants.queries import RunStores
 from crashcheck.analyzer.invariants.rules import JoinedInstances
 from crashcheck.analyzer.persistence.pieces import Ints

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import fresh_rows, mix_hash, ranges, sort_rows, unique
+from crashcheck.analyzer.arrays import Bools, fresh_rows, mix_hash, ranges, sort_rows, unique
 from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef
 from crashcheck.analyzer.invariants.numbers import FOLLOWED, HOPS, WRITE_WORDS
@@ -18,8 +18,6 @@ from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.trace_format import Kind
-
-Bools = NDArray[np.bool_]
 
 _TABLE = 1 << 24  # numbers up to which a table of them is faster than sorting
 _PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time

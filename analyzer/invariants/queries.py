@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crashcheck.analyzer.arrays import (
+    Bools,
     distinct_rows,
     fresh_rows,
     number_rows,
@@ -21,7 +22,7 @@ from crashcheck.analyzer.arrays import (
 )
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.numbers import NEAR
-from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
+from crashcheck.analyzer.invariants.ppdg import Accesses
 from crashcheck.analyzer.invariants.variables import AccessedVariables
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import IN_ORDER, WORD_BYTES, Ints

@@ -8,14 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
+from crashcheck.analyzer.arrays import Bools, distinct_rows, number_rows, ranges, sort_rows, take_rows, unique
 from crashcheck.analyzer.behaviours.types.program_types import enclosing_structs
 from crashcheck.analyzer.behaviours.types.static_types import FieldNumbers, Memberships, TypedObjects, place_by_type
 from crashcheck.analyzer.behaviours.types.type_evidence import TypedUpdates
 from crashcheck.analyzer.behaviours.updates import NO_ROWS, AccessColumns, FieldRows
 from crashcheck.analyzer.compile.facts import Site
 from crashcheck.analyzer.invariants.numbers import OUTER_TYPES, UNTYPED_WORDS
-from crashcheck.analyzer.invariants.ppdg import Accesses, Bools
+from crashcheck.analyzer.invariants.ppdg import Accesses
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.trace.reader import Facts, Trace
 
@@ -53,7 +53,6 @@ class AccessedVariables:
     field: Ints
     inner: Bools  # in the innermost struct of the access
     size: Ints  # bytes of the struct, as far as it is known
-    type_of: Ints  # by instance
     names: tuple[Variable, ...]  # by field
 
     def innermost(self, accesses: Ints) -> tuple[Ints, Ints]:
@@ -144,7 +143,7 @@ def _sorted_by_access(
     least = np.repeat(size[np.minimum(bounds[:-1], max(len(size) - 1, 0))], np.diff(bounds)) if len(size) else size
     access = watched[row]
     start = np.searchsorted(access, np.arange(accesses + 1))
-    return AccessedVariables(start, access, instance, field, size == least, size, type_of, names)
+    return AccessedVariables(start, access, instance, field, size == least, size, names)
 
 
 @dataclass(frozen=True, slots=True, order=True)

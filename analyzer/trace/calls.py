@@ -17,7 +17,7 @@ import numpy as np
 
 from crashcheck.analyzer.trace.reader import ROOT, Inode, Trace
 from crashcheck.runtime import trace_format as fmt
-from crashcheck.runtime.trace_format import NAME_KINDS, Kind, OutputKind
+from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,6 @@ class Allocate:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """Something that the world outside of the folder saw. Each is an acknowledgement."""
-
-    event: int
-    kind: OutputKind
-    data: bytes  # its first bytes; for OutputKind.NAME a path
-
-
-@dataclass(frozen=True, slots=True)
 class InjectedFault:
     """A call that was made to fail: it did nothing."""
 
@@ -164,12 +155,6 @@ def allocations(trace: Trace) -> Iterator[Allocate]:
     for index in trace.rows(Kind.ALLOCATE).tolist():
         event = trace.events[index]
         yield Allocate(index, int(event["file"]), int(event["offset"]), int(event["payload"]), int(event["aux"]))
-
-
-def outputs(trace: Trace) -> Iterator[Output]:
-    """All acknowledgements, in order."""
-    for index in trace.rows(Kind.OUTPUT).tolist():
-        yield Output(index, OutputKind(int(trace.events["aux"][index])), trace.data(index))
 
 
 def injected_faults(trace: Trace) -> Iterator[InjectedFault]:

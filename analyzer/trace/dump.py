@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from crashcheck.analyzer.trace import calls
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.python_code import python_code
-from crashcheck.analyzer.trace.reader import Facts, Trace, read
+from crashcheck.analyzer.trace.reader import Facts, Trace
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import (
     FenceKind,
@@ -27,12 +26,6 @@ from crashcheck.runtime.trace_format import (
 )
 
 _SHOWN_BYTES = 16
-
-
-def dump(path: Path | str, out: TextIO, facts: Facts | None = None) -> None:
-    """Print the trace at `path`. Raises CrashcheckError as reader.read does."""
-    for line in lines(read(path), facts):
-        out.write(line + "\n")
 
 
 def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iterator[str]:

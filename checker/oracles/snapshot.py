@@ -76,13 +76,12 @@ class SnapshotOracle:
 
     name = "snapshot"
 
-    def __init__(self, subject: Subject, least_distance: int = LEAST_DISTANCE, reading: Counting | None = None) -> None:
+    def __init__(self, subject: Subject, reading: Counting | None = None) -> None:
         """`reading`: how far going through the run is; what it raises ends that."""
         assert isinstance(subject.content, FolderContent)
         self._space = subject.space
         self._content = subject.content
         self._graph = subject.graph
-        self._least = least_distance
         slots = [entry for change in self._graph.names.changes for entry in change.entries]
         replaced = {self._graph.names.first.get(slot, REMOVED) for slot, _ in slots}
         self._changed = replaced | {inode for _, inode in slots} | set(np.unique(self._graph.file).tolist())
@@ -213,7 +212,7 @@ class SnapshotOracle:
         if gone:
             return _failed(ATOMICITY, gone, frozenset())
         short, distance = self._short(state, paths)
-        if distance < self._least:
+        if distance < LEAST_DISTANCE:
             return _passed()
         shown = self._graph.names.path(short, crash)
         bytes_are = "byte is" if distance == 1 else "bytes are"

@@ -53,9 +53,9 @@ def code(text: str, limit: int = LINE_CHARS, cell: bool = False) -> Markup:
     return Markup(fence + (padded.replace("|", "\\|") if cell else padded) + fence)
 
 
-def code_cell(text: str, limit: int = LINE_CHARS) -> Markup:
+def code_cell(text: str) -> Markup:
     """A code span within a cell of a table."""
-    return code(text, limit, cell=True)
+    return code(text, cell=True)
 
 
 def prose(text: str, limit: int = 4 * LINE_CHARS) -> Markup:

@@ -52,10 +52,6 @@ class SourceTree:
             return os.path.relpath(absolute, folder)
         return absolute.as_posix()
 
-    def source_line(self, path: str | Path, line: int) -> str:
-        """As the function `source_line`, for a path relative to the project."""
-        return source_line(self.folder / path, line)
-
 
 def _without_go_module(path: str | Path, folder: Path) -> str | Path:
     """`path`, which `go build -trimpath` begins with the name of the module: relative to `folder`, if that is in it."""

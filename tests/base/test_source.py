@@ -50,7 +50,6 @@ def test_a_line_is_stripped_and_counted_as_the_compiler_counts(tmp_path: Path) -
     assert source_line(file, 1) == "int a;"
     assert source_line(file, 2) == "int b;"
     assert source_line(file, 3) == "\N{REPLACEMENT CHARACTER}"
-    assert SourceTree(tmp_path).source_line("größe.c", 2) == "int b;"
 
 
 def test_a_line_or_file_that_does_not_exist_is_empty_text(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def flush(granule: int) -> ScheduleStep:
 def changed(diff: str, folder: Path) -> ChangedCode:
     place = SourcePosition(str(folder / HELPER), 4, 5, "persist")
     unit = UnitFacts(str(folder / "src/level_hash.c"), str(folder), "clang", "llvmlite", (Site("flush", (place,)),))
-    return ChangedCode(parse(diff), folder, ProgramFacts({1: unit}, (), (), ()))
+    return ChangedCode(parse(diff), folder, ProgramFacts({1: unit}, (), ()))
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,7 @@ def test_a_long_reason_is_cut() -> None:
 
 
 def program(*units: UnitFacts) -> ProgramFacts:
-    return ProgramFacts(dict(enumerate(units, 1)), (), (), ())
+    return ProgramFacts(dict(enumerate(units, 1)), (), ())
 
 
 def unit(source: Path, *included: Path) -> UnitFacts:

@@ -32,7 +32,7 @@ def unexercised(folder: Path, sites: tuple[Site, ...], *stored: tuple[int, ...])
         t.store("p", 0, 8, 1)
     trace: Trace = t.trace()
     unit = UnitFacts(str(folder / "table.c"), str(folder), "clang", "llvmlite", sites, key=7)
-    return find_blind_spots(trace, ProgramFacts({7: unit}, (), (), ()), folder)
+    return find_blind_spots(trace, ProgramFacts({7: unit}, (), ()), folder)
 
 
 def test_a_resize_that_no_operation_reached_is_listed_with_its_first_store(tmp_path: Path) -> None:

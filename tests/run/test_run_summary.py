@@ -17,7 +17,7 @@ def test_a_program_built_by_another_compiler_is_named_where_changes_are_unexplai
     t = TraceBuilder(tmp_path / "t.cct")
     t.file("p", size=4096)
     trace, command = t.trace(), Command.of_text("cd . && ./kv {pool}/p")
-    facts = ProgramFacts({}, (), (str(tmp_path / "kv"), "/usr/bin/dash"), ())
+    facts = ProgramFacts({}, (), (str(tmp_path / "kv"), "/usr/bin/dash"))
     assert not_instrumented(facts, trace, command, tmp_path, unexplained=True) == (
         NotInstrumented("kv", "built without crashcheck-cc: its own stores are not seen"),
     )

@@ -40,7 +40,7 @@ class Script:
         self.trace.file("f", size)
         self.trace.unit(KEY, len(sites), "/bin/program")
         unit = UnitFacts(SOURCE, "/src", "clang", "llvmlite", tuple(sites), layouts=layouts, key=KEY)
-        self.facts = ProgramFacts({KEY: unit}, (), (), ())
+        self.facts = ProgramFacts({KEY: unit}, (), ())
         self.value = 0
 
     def at(self, number: int, offset: int, size: int = 8, delta: int | None = None, stack: int = 0) -> None:

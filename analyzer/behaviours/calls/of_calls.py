@@ -231,7 +231,7 @@ def _behaviours(
     distinct, instance = np.unique(np.array([one.node for one in found], dtype=np.int64), return_inverse=True)
     none, zero = np.zeros(0, dtype=np.int64), np.zeros(len(distinct), dtype=np.int64)
     kind = np.array([type_of(node) for node in distinct.tolist()], dtype=np.int64)
-    instances = Instances(kind, zero, distinct, zero, none, none, none, tuple(types), (), 0)
+    instances = Instances(kind, zero, distinct, zero, none, none, none, tuple(types), ())
     rows = [_nodes_of(nodes, operations.event[one.members]) for one in found]
     start = np.cumsum([0, *map(len, rows)])
     return Behaviours(

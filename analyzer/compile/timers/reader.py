@@ -40,7 +40,6 @@ _GLOBAL = re.compile(rf"^@({NAME}) = (?:internal|private) ", re.MULTILINE)
 _TYPE = re.compile(rf"^(%(?:{NAME})) = type (.*)$", re.MULTILINE)
 _CALLEE = re.compile(rf" ([@%](?:{NAME}))\(")
 _RESULT_TYPE = re.compile(r"(i32|i64|double|float|\{ i64, i64 \}) (?:\(.*?\) )?[@%]")
-_GEP = re.compile(r"getelementptr (?:inbounds |nuw |nusw |inrange\([^)]*\) )*")
 _INCOMING = re.compile(r"\[ ([^,]+), %")
 _NUMBER_TYPES = frozenset({"i32", "i64", "double", "float"})
 _PAIR = "{ i64, i64 }"

@@ -17,7 +17,7 @@ from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.results import Evidence, Finding, Location, RunResult
 from crashcheck.source import SourceTree, repository_of
 
-NO_FACTS = ProgramFacts({}, (), (), ())  # of programs in any language: then lines are known, and no functions
+NO_FACTS = ProgramFacts({}, (), ())  # of programs in any language: then lines are known, and no functions
 
 
 class ChangedCode:

@@ -72,5 +72,4 @@ def test_modules_without_facts_are_data(tmp_path: Path) -> None:
     text.write_text("no ELF")
     facts = ProgramFacts.load(["/bin/sh", text, tmp_path / "gone", "/bin/sh"])
     assert facts.without_facts == ("/bin/sh",)
-    assert facts.unreadable == (str(text), str(tmp_path / "gone"))
     assert facts.unit(1) is None

@@ -57,7 +57,7 @@ def checked(folder: Path, reads: list[tuple[str, int, int]], depends: dict[int, 
         delta = {1: Z, 2: X, 3: Y}[number]
         trace.load(file, offset, 8, site=base + number - 1, instance_delta=delta)
     unit = UnitFacts("/src/check.c", "/src", "clang", "llvmlite", CHECK, key=CHECK_KEY)
-    return find_check_reads(trace.trace(), ProgramFacts({CHECK_KEY: unit}, (), (), ()), Given(depends))
+    return find_check_reads(trace.trace(), ProgramFacts({CHECK_KEY: unit}, (), ()), Given(depends))
 
 
 def both(made: Run, reads: CheckReads | None) -> Inferred:

@@ -25,7 +25,7 @@ def keys_of(accesses: list[list[Member]]) -> AccessedVariables:
     size = np.array(SIZE_OF)[instance]
     inner = np.array([SIZE_OF[i] == least(accesses[at]) for at, i, _ in rows], dtype=np.bool_)
     start = np.searchsorted(access, np.arange(len(accesses) + 1))
-    return AccessedVariables(start, access, instance, field, inner, size, np.zeros(4, dtype=np.int64), ())
+    return AccessedVariables(start, access, instance, field, inner, size, ())
 
 
 def from_inside(member: Member) -> tuple[int, int, int]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 
 from crashcheck.analyzer.trace import calls
 from crashcheck.analyzer.trace.calls import Names
-from crashcheck.analyzer.trace.dump import dump
+from crashcheck.analyzer.trace.dump import lines
 from crashcheck.analyzer.trace.reader import ROOT, CallSite, Trace, read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.trace_format import Kind, OutputKind, Recorder
+from support.outputs import outputs
 from support.tracing import CallsBuilder, TraceBuilder
 
 
@@ -102,10 +102,7 @@ def test_allocations_outputs_and_call_sites_are_read_back(tmp_path: Path) -> Non
     trace = t.trace()
     (allocation,) = calls.allocations(trace)
     assert (allocation.inode, allocation.offset, allocation.size, allocation.mode) == (4, 4096, 1 << 33, 3)
-    assert [(o.kind, o.data) for o in calls.outputs(trace)] == [
-        (OutputKind.SOCKET, b"+OK\r\n"),
-        (OutputKind.STDOUT, b""),
-    ]
+    assert outputs(trace) == [(OutputKind.SOCKET, b"+OK\r\n"), (OutputKind.STDOUT, b"")]
     assert trace.call_sites[int(trace.events["site"][allocation.event])] == CallSite("/usr/bin/x", 0x1234)
 
 
@@ -127,11 +124,8 @@ def test_a_dump_shows_inodes_and_names(tmp_path: Path) -> None:
     t.exchange("g", "d/f")
     t.allocate("g", 0, 4096)
     t.acknowledge(OutputKind.PIPE, b"ok\n")
-    t.save()
-    out = io.StringIO()
-    dump(t.path, out)
-    lines = out.getvalue().splitlines()
-    assert lines[1:8] == [
+    shown = list(lines(t.trace()))
+    assert shown[1:8] == [
         "# inode 1: folder . (there at first)",
         "# inode 2: folder d (there at first)",
         "# inode 3: file d/f (3 bytes at first)",
@@ -140,7 +134,7 @@ def test_a_dump_shows_inodes_and_names(tmp_path: Path) -> None:
         "# inode 6: file d/new (does not exist at first)",
         "# inode 7: symlink s<0a> (does not exist at first)",
     ]
-    assert [line.split(" T1 ")[1] for line in lines if " T1 " in line and " inode " not in line] == [
+    assert [line.split(" T1 ")[1] for line in shown if " T1 " in line and " inode " not in line] == [
         "thread 1 starts in process 100",
         "name-create inode-6: new in inode-2",
         "name-rename inode-6: new in inode-2 to f in inode-2 over inode-3",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from types import SimpleNamespace
 
-from crashcheck.analyzer.trace.dump import dump, lines
+from crashcheck.analyzer.trace.dump import lines
 from crashcheck.runtime.trace_format import Kind, SyncKind
 from support.tracing import TraceBuilder
 
@@ -102,9 +101,7 @@ def test_a_name_cannot_break_a_line_and_unknown_kinds_are_shown(tmp_path: Path) 
     t.file("a\nb")
     t.event(Kind.FENCE, aux=99)
     t.records[-1][2]["kind"] = 200
-    out = io.StringIO()
-    dump(t.save(), out)
-    assert out.getvalue().splitlines()[1:] == [
+    assert list(lines(t.trace()))[1:] == [
         "# file 1: a<0a>b (0 bytes at first)",
         "1 T1 file 1 is a<0a>b",
         "2 T1 kind-200 (unknown)",

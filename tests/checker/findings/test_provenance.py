@@ -54,7 +54,7 @@ def places_of(folder: Path) -> tuple[TraceProvenance, dict[str, int]]:
     t.site = t.stack = 0
     t.store("p", 0, 8, 1)
     events["unknown"] = len(t.records) - 1
-    return TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder), events
+    return TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), folder), events
 
 
 def test_a_place_has_its_inlining_and_its_callers_innermost_first(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_store_in_an_installed_header_is_placed_where_the_project_called_it(tm
         t.stack = t.stack_def(0, base + call)
         t.store("p", 0, 8, 1)
         events.append(len(t.records) - 1)
-    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), project)
     assert places.of(events[1]) == Location("a.c", 3, 5, "put", "entry.valid", (), "e->valid = 1;")
     assert [places.ordinal(event) for event in events] == [0, 1]
 
@@ -127,7 +127,7 @@ def test_a_library_that_was_built_elsewhere_for_the_test_is_placed_in_its_own_so
     t.stack = t.stack_def(0, t.unit(8, 1, "/bin/a"))
     for t.site in (base, base + 1):
         t.store("p", 0, 8, 1)
-    places = TraceProvenance(t.trace(), ProgramFacts(units, (), (), ()), project)
+    places = TraceProvenance(t.trace(), ProgramFacts(units, (), ()), project)
     inner = str(library / "a.c")
     assert places.of(len(t.records) - 2) == Location(
         inner, 2, 14, "put", "entry.valid", (Frame("main", "a.c", 6),), "e->valid = 1;"
@@ -152,7 +152,7 @@ def test_a_header_of_another_folder_is_under_test_as_much_as_what_includes_it(tm
     t.file("p", size=4096)
     t.site = t.unit(7, 1, "/bin/a")
     t.store("p", 0, 8, 1)
-    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), project)
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), project)
     assert places.of(len(t.records) - 1) == Location(
         str(header), 2, 14, "put", "entry.valid", (Frame("main", "driver.cpp", 6),), "e->valid = 1;"
     )
@@ -183,7 +183,7 @@ def test_a_store_in_the_header_of_atomics_is_named_by_what_it_stores_to(tmp_path
         t.file("p", size=4096)
         t.site = t.unit(7, 1, "/bin/a")
         t.store("p", 0, 8, 1)
-        here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), tmp_path).of(len(t.records) - 1)
+        here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), tmp_path).of(len(t.records) - 1)
         assert here is not None
         named[header] = here.expression
     assert list(named.values()) == ["*slot", ""]
@@ -263,7 +263,7 @@ def expression_of(folder: Path, source: Path, line: int, column: int) -> str:
     t.file("p", size=4096)
     t.site = t.unit(7, 1, "/bin/a")
     t.store("p", 0, 8, 1)
-    here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), folder).of(len(t.records) - 1)
+    here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), folder).of(len(t.records) - 1)
     assert here is not None
     return here.expression
 
@@ -298,7 +298,7 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
     for site in range(len(sites)):
         t.site = base + site
         t.store("p", 0, 8, 1)
-    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), (), ()), tmp_path)
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), tmp_path)
     found = [places.of(len(t.records) - len(sites) + site) for site in range(len(sites))]
     assert [here.expression for here in found if here is not None] == [expression, "", ""]
     assert [here.name for here in found if here is not None] == [expression, "entry.valid", ""]
@@ -327,7 +327,7 @@ def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
         t.stack = t.stack_def(t.stack, site)
     t.site = t.call_site("/lib/libc.so.6", 64)
     t.write("f", 0, b"new")
-    place = TraceProvenance(t.trace(), ProgramFacts({}, (), (), ()), tmp_path / "project").of(len(t.records) - 1)
+    place = TraceProvenance(t.trace(), ProgramFacts({}, (), ()), tmp_path / "project").of(len(t.records) - 1)
     assert place is not None
     at = files.index(shown)
     assert (place.file, place.function, place.line) == (shown, f"function_{at}", at + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crashcheck.analyzer.trace import replay
-from crashcheck.analyzer.trace.calls import allocations, injected_faults, name_events, outputs
+from crashcheck.analyzer.trace.calls import allocations, injected_faults, name_events
 from crashcheck.analyzer.trace.dump import lines
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.runtime import trace_format as fmt
@@ -34,7 +34,7 @@ def _trace(data: bytes, folder: Path) -> None:
     trace = read(path)
     for line in lines(trace, None, True):
         assert line
-    for events in (name_events, allocations, outputs, injected_faults):
+    for events in (name_events, allocations, injected_faults):
         list(events(trace))
     replay.check(trace, folder, folder)
 

@@ -45,7 +45,7 @@ def facts_of(request: pytest.FixtureRequest, tmp_path: Path, clang: str) -> Call
 
 def dependences(*units: UnitFacts, indirect: Mapping[SiteRef, frozenset[str]] | None = None) -> list[str]:
     """`variable <- variable how`; a load in brackets; how: v(alue), a(ddress), c(ontrol), and ^ if inherited."""
-    program = ProgramFacts({unit.key: unit for unit in units}, (), (), ())
+    program = ProgramFacts({unit.key: unit for unit in units}, (), ())
 
     def name(ref: SiteRef) -> str:
         site = program.units[ref.unit].sites[ref.index]
@@ -77,7 +77,7 @@ def test_dependences_on_reads_that_ran_are_those_of_all_with_the_others_left_out
     facts_of: Callable[..., UnitFacts],
 ) -> None:
     unit = facts_of("int x, y, z; void f(void) { if (x) z = y; }")
-    every = site_dependences(ProgramFacts({unit.key: unit}, (), (), ()), {})
+    every = site_dependences(ProgramFacts({unit.key: unit}, (), ()), {})
     reads = {one.on for one in every}
     assert len(reads) == 2
     for read in reads:
@@ -329,12 +329,12 @@ def test_closing_over_a_large_program_can_be_ended_between_functions(facts_of: C
             raise Ended
 
     with pytest.raises(Ended):
-        site_dependences(ProgramFacts({unit.key: unit}, (), (), ()), {}, keep_on)
+        site_dependences(ProgramFacts({unit.key: unit}, (), ()), {}, keep_on)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "[[[]],[1]]", '[[[]],[["f",0,[9],[],[],0,0,[]]]]', "[[[]],[[]]]"])
 def test_corrupted_dependences_are_named(text: str) -> None:
     unit = UnitFacts("a.c", "/", "clang", "llvmlite", dependences=text, key=1)
     with pytest.raises(CrashcheckError, match=r"a\.c") as caught:
-        site_dependences(ProgramFacts({1: unit}, (), (), ()), {})
+        site_dependences(ProgramFacts({1: unit}, (), ()), {})
     assert caught.value.slug == "facts-corrupt"
