@@ -17,6 +17,7 @@ CHUNK_HEADER_BYTES = 64
 EVENT_BYTES = 56
 NO_INSTANCE = 0xFFFFFFFF
 OUTPUT_BYTES = 256
+SYNC_FAILED = 1  # in the flags of a SYNC_END
 INLINE_BYTES = 8  # payloads up to this size are in the record itself
 
 HEADER = np.dtype(

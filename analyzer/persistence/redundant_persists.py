@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import among
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES
-from crashcheck.runtime.trace_format import FenceKind, FlushKind, Kind
+from crashcheck.runtime.trace_format import SYNC_FAILED, FenceKind, FlushKind, Kind
 
 Rows = NDArray[np.int64]
 
@@ -128,7 +128,7 @@ def _fences(graph: PersistenceGraph) -> list[RedundantPersist]:
 
 def _syncs(graph: PersistenceGraph) -> list[RedundantPersist]:
     events = graph.trace.events
-    ends = np.flatnonzero((events["kind"] == Kind.SYNC_END) & ((events["flags"] & 1) == 0)).astype(np.int64)
+    ends = np.flatnonzero((events["kind"] == Kind.SYNC_END) & ((events["flags"] & SYNC_FAILED) == 0)).astype(np.int64)
     return _counted(graph, Redundancy.EMPTY_SYNC, ends, ~np.isin(ends + 1, graph.durable_from))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from crashcheck.analyzer.persistence.pieces import PAGE_BYTES
 from crashcheck.analyzer.trace.reader import Trace
-from crashcheck.runtime.trace_format import Kind, SyncKind, WriteFlag, text_hash
+from crashcheck.runtime.trace_format import SYNC_FAILED, Kind, SyncKind, WriteFlag, text_hash
 
 # Sync kinds that order nothing (crash-model.md, page-cache rule 2).
 _IDLE = (SyncKind.MSYNC_ASYNC, SyncKind.SYNC_RANGE)
@@ -67,7 +67,8 @@ def find_syncs(trace: Trace) -> list[SyncInterval]:
         folder = offset if kind == SyncKind.DIRSYNC else 0
         low = 0 if whole else offset // PAGE_BYTES * PAGE_BYTES
         high = -1 if whole else -(-(offset + size) // PAGE_BYTES) * PAGE_BYTES
-        out.append(SyncInterval(begin, end, kind, file, low, high, bool(int(event["flags"]) & 1), folder))
+        failed = bool(int(event["flags"]) & SYNC_FAILED)
+        out.append(SyncInterval(begin, end, kind, file, low, high, failed, folder))
     return out
 
 

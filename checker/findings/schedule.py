@@ -9,7 +9,7 @@ from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES, name_of
 from crashcheck.checker.results import GraphEdge, GraphNode
 from crashcheck.checker.subject import UPDATES, Subject
-from crashcheck.runtime.trace_format import NAME_KINDS, FenceKind, FlushKind, Kind, StoreFlag, SyncKind
+from crashcheck.runtime.trace_format import NAME_KINDS, SYNC_FAILED, FenceKind, FlushKind, Kind, StoreFlag, SyncKind
 
 _AROUND = 6  # steps shown on either side of a culprit
 _BEFORE_CRASH = 10  # steps shown before the crash
@@ -52,9 +52,8 @@ class Schedule:
         self._persisted = set(subject.space.persisted(cause.state))
         graph = subject.graph
         self._grown = {graph.whole(part) for part in self._persisted if part >= len(graph)}  # sizes, up to a block
-        self._until = subject.space.moment(cause.state.point)
-        if cause.moment is not None:
-            self._until = cause.moment
+        # the first event that was not executed: the crash, or where the program was killed
+        self._until = subject.space.moment(cause.state.point) if cause.moment is None else cause.moment
 
     def steps(self) -> tuple[ScheduleStep, ...]:
         """In program order, a bounded window around the culprits and before the crash."""
@@ -98,6 +97,10 @@ class Schedule:
         return tuple(nodes.values()), tuple(GraphEdge(*pair, reason) for pair, reason in sorted(edges.items()))
 
     def _window(self) -> list[int]:
+        """The events that are shown, in program order: around each culprit, and the last before the crash.
+
+        Of more than _MOST_STEPS the culprits stay, and the latest.
+        """
         kinds = self._subject.trace.events["kind"]
         culprits = [self._subject.event_of(p) for p in (self._cause.lost, self._cause.kept) if p is not None]
         end = min(len(kinds), max([self._until, *(c + 1 for c in culprits)]))
@@ -106,13 +109,12 @@ class Schedule:
             chosen.update(self._nearby(culprit, _AROUND, _AROUND, end))
         ordered = sorted(chosen)
         if len(ordered) > _MOST_STEPS:
-            kept = set(culprits)
-            room = _MOST_STEPS - len(kept)
-            kept.update([e for e in reversed(ordered) if e not in kept][:room])
-            ordered = sorted(kept)
+            others = [event for event in reversed(ordered) if event not in culprits]
+            ordered = sorted({*culprits, *others[: _MOST_STEPS - len(set(culprits))]})
         return ordered
 
     def _nearby(self, event: int, before: int, after: int, end: int) -> Iterable[int]:
+        """`event`, and as many of the events before `end` that can be shown, before it and after it."""
         kinds = self._subject.trace.events["kind"]
         for step, count in ((-1, before + 1), (1, after + 1)):
             at, left = event, count
@@ -225,7 +227,7 @@ class Schedule:
             return _FENCES.get(FenceKind(int(row["aux"])), "fence")
         if kind in (Kind.SYNC_BEGIN, Kind.SYNC_END):
             name = SYNC_NAMES.get(SyncKind(int(row["aux"])), "sync")
-            failed = " and fails" if int(row["flags"]) & 1 else ""
+            failed = " and fails" if int(row["flags"]) & SYNC_FAILED else ""
             return f"{name} begins" if kind == Kind.SYNC_BEGIN else f"{name} returns{failed}"
         if kind == Kind.MARK_BEGIN:
             return f"operation {int(row['aux'])} begins"

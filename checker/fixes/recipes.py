@@ -194,11 +194,10 @@ _BY_PROGRAM = (
     (re.compile(r"^(ba|da|z|k|mk|fi)?sh$"), SHELL),
 )
 # Programs that shell scripts are made of: what they do is the script's doing.
-_BY_SHELL = (
-    *("cat", "cp", "mv", "tee", "touch", "sed", "awk", "gawk", "mawk", "sort", "head", "tail", "tr", "cut", "grep"),
-    *("jq", "curl", "wget", "tar", "gzip", "bzip2", "xz", "zstd", "zip", "unzip", "dd", "truncate", "install", "ln"),
-    "rm",
-)
+_BY_SHELL = {
+    "awk", "bzip2", "cat", "cp", "curl", "cut", "dd", "gawk", "grep", "gzip", "head", "install", "jq", "ln", "mawk",
+    "mv", "rm", "sed", "sort", "tail", "tar", "tee", "touch", "tr", "truncate", "unzip", "wget", "xz", "zip", "zstd",
+}  # fmt: skip
 
 
 def recipe(subject: Subject, cause: Cause, *, replace: bool) -> tuple[str, ...]:

@@ -61,6 +61,25 @@ class SearchResult:
     first_state_s: float | None = None  # until the first state had a verdict; None: none had
 
 
+def nothing_checked(subject: Subject, why: StopReason, keep_on: KeepOn) -> SearchResult:
+    """A search that ended before its first crash state. Feasible states are counted until `keep_on` raises."""
+    count = StateCount(subject.space)
+    with suppress(OutOfTime):
+        keep_on()
+        count.advance(keep_on)
+    feasible = count.feasible()
+    return SearchResult(
+        stop_reason=why,
+        states=StateCounts(feasible.value, feasible.exact, feasible.note, 0, 0, 0, 0, 0, 0),
+        findings=(),
+        uncertain=(),
+        warnings=(),
+        probes=0,
+        seconds=0.0,
+        failing=(),
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TriedImages:
     """The check's verdicts on images, by fingerprint: those that passed, and those that failed twice."""

@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.evidence import CleanReopen
 from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.references import ReopenDifference
-from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, StateCounts, StopReason, Verdict
+from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import ReopenToken, digest
 from crashcheck.command import Command
-from crashcheck.interruption import KeepOn
 from crashcheck.runtime.trace_format import Kind as Event
 
 MODEL = "no crash"
-
-
-def nothing_checked(subject: Subject, why: StopReason, keep_on: KeepOn) -> SearchResult:
-    """A search that ended before its first crash state. Feasible states are counted until `keep_on` raises."""
-    count = StateCount(subject.space)
-    with suppress(OutOfTime):
-        keep_on()
-        count.advance(keep_on)
-    feasible = count.feasible()
-    return SearchResult(
-        stop_reason=why,
-        states=StateCounts(feasible.value, feasible.exact, feasible.note, 0, 0, 0, 0, 0, 0),
-        findings=(),
-        uncertain=(),
-        warnings=(),
-        probes=0,
-        seconds=0.0,
-        failing=(),
-    )
 
 
 def with_reopens(

@@ -27,8 +27,8 @@ from crashcheck.checker.oracles.kept_verdicts import stacked
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_machines import Cluster
 from crashcheck.checker.results import RunResult, StopReason
-from crashcheck.checker.search.crash_states import SearchResult
-from crashcheck.checker.search.reopened import nothing_checked, with_reopens
+from crashcheck.checker.search.crash_states import SearchResult, nothing_checked
+from crashcheck.checker.search.reopened import with_reopens
 from crashcheck.checker.store import RunFolder
 from crashcheck.checker.strategies.first import First
 from crashcheck.checker.subject import Subject

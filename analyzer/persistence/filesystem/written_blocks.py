@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from crashcheck.analyzer.arrays import among
+from crashcheck.analyzer.arrays import Bools, among
 from crashcheck.analyzer.persistence.filesystem.updates import Updates
 from crashcheck.analyzer.persistence.graph import NEVER
 from crashcheck.analyzer.persistence.pieces import DATA, PAGE_BYTES, SIZE
 from crashcheck.analyzer.trace.calls import Allocate, allocations
 from crashcheck.runtime.trace_format import Kind
+
+_MOVES = Allocate.COLLAPSE_RANGE | Allocate.INSERT_RANGE  # calls that give blocks other numbers
 
 
 def at_once(updates: Updates) -> tuple[Updates, Iterator[tuple[int, int]]]:
@@ -83,21 +85,9 @@ class _Proof:
         self._blocks: dict[int, _Blocks] = {}
         self.joined: list[int] = []  # sizes, rule 1
         self.zeroed: list[int] = []  # data, rule 2
+        zeros = self._zeros_of_calls()
+        rows = np.flatnonzero(self._that_matter(zeros))
         pieces = updates.pieces
-        kinds = self._events["kind"][pieces.source]
-        zeros = (pieces.kind == DATA) & among(kinds, (Kind.TRUNCATE, Kind.ALLOCATE))
-        # of what a call wrote; a size that ends elsewhere than in the block in which the old one did waits
-        ends = (self._events["offset"] + self._events["size"])[pieces.event].astype(np.int64)
-        inside = updates.grows & (pieces.old_size % PAGE_BYTES > 0) & (pieces.offset >= pieces.old_size)
-        inside &= ends <= (pieces.old_size // PAGE_BYTES + 1) * PAGE_BYTES
-        moved = [call.inode for call in allocations(updates.trace) if call.mode & _MOVES]
-        files = np.setdiff1d(pieces.file[zeros | inside], np.array(moved, dtype=np.int64))
-        content = (pieces.kind == DATA) & among(kinds, (Kind.WRITE, Kind.STORE)) & ~zeros
-        content &= updates.durable_from < NEVER  # what no sync covers proves nothing
-        dense = [number for number, inode in updates.trace.inodes.items() if inode.dense and inode.first_size]
-        proven = np.union1d(pieces.file[content], np.array(dense, dtype=np.int64))  # files with some such block
-        cuts = (pieces.kind == SIZE) & (pieces.offset < pieces.old_size)
-        rows = np.flatnonzero(np.isin(pieces.file, np.intersect1d(files, proven)) & (inside | cuts | zeros | content))
         whose = (pieces.kind, pieces.file, pieces.offset, pieces.old_size, updates.durable_from, zeros)
         columns = (column[rows].tolist() for column in whose)  # Python's numbers: there may be millions of rows
         for row, kind, file, offset, old, durable, zero in zip(rows.tolist(), *columns, strict=True):
@@ -111,6 +101,32 @@ class _Proof:
                 self._zeros(row, blocks)
             else:
                 blocks.hold(offset // PAGE_BYTES, durable)
+
+    def _zeros_of_calls(self) -> Bools:
+        """Which pieces are zeros that a truncation or fallocate leaves."""
+        pieces = self._updates.pieces
+        kinds = self._events["kind"][pieces.source]
+        zeros: Bools = (pieces.kind == DATA) & among(kinds, (Kind.TRUNCATE, Kind.ALLOCATE))
+        return zeros
+
+    def _that_matter(self, zeros: Bools) -> Bools:
+        """Which pieces a rule may apply to, or prove or end what one needs: of the files that have both."""
+        updates, pieces = self._updates, self._updates.pieces
+        # rule 1: a size that ends in the block in which the old one did
+        ends = (self._events["offset"] + self._events["size"])[pieces.event].astype(np.int64)
+        inside = updates.grows & (pieces.old_size % PAGE_BYTES > 0) & (pieces.offset >= pieces.old_size)
+        inside &= ends <= (pieces.old_size // PAGE_BYTES + 1) * PAGE_BYTES
+        # what proves a block: a sync of its data, or the file as it was at first
+        content = (pieces.kind == DATA) & among(self._events["kind"][pieces.source], (Kind.WRITE, Kind.STORE)) & ~zeros
+        content &= updates.durable_from < NEVER
+        dense = [number for number, inode in updates.trace.inodes.items() if inode.dense and inode.first_size]
+        proven = np.union1d(pieces.file[content], np.array(dense, dtype=np.int64))
+        # what ends the proof
+        cuts = (pieces.kind == SIZE) & (pieces.offset < pieces.old_size)
+        moved = [call.inode for call in allocations(updates.trace) if call.mode & _MOVES]
+        files = np.setdiff1d(pieces.file[zeros | inside], np.array(moved, dtype=np.int64))
+        matter: Bools = np.isin(pieces.file, np.intersect1d(files, proven)) & (inside | cuts | zeros | content)
+        return matter
 
     def _of(self, file: int) -> _Blocks:
         if file not in self._blocks:
@@ -129,6 +145,3 @@ class _Proof:
                 return
         if blocks.written(block, event):
             self.zeroed.append(row)
-
-
-_MOVES = Allocate.COLLAPSE_RANGE | Allocate.INSERT_RANGE

@@ -19,8 +19,8 @@ from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.other_files import run_on_files
 from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import FindingKind, Outcome, StopReason, Verdict
+from crashcheck.checker.search.crash_states import nothing_checked
 from crashcheck.checker.search.group_stats import GroupStats
-from crashcheck.checker.search.reopened import nothing_checked
 from crashcheck.checker.search.signature_share import SignatureShare
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.counting import StateCount
