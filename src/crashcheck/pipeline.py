@@ -38,8 +38,6 @@ from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary
 from crashcheck.stages.executor_setup import CheckFunction, executed_by, executor_of
 from crashcheck.stages.failing_states import LastFailures, failing_states, read_failing, write_failing
-from crashcheck.stages.node_cluster import runs_on
-from crashcheck.stages.nodes import search_nodes
 from crashcheck.stages.phases import OnProgress, TimedPhases, left_of
 from crashcheck.stages.recording import (
     OnPhase,
@@ -100,10 +98,7 @@ def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
     options = replace(options, on_progress=timed.at)
     with built(config, options.on_phase) as run_folder:
         if config.nodes is not None:
-            cluster = partial(runs_on, options.cluster) if options.cluster is not None else None
-            result = search_nodes(
-                config, run_folder.path, options.workers, options.on_progress, options.failing, cluster
-            )
+            result = _of_nodes(config, run_folder.path, options)
             if options.change is not None:
                 result = ChangedCode(options.change, config.folder, NO_FACTS).mark(result)
             result = replace(result, seconds=time.monotonic() - started - run_folder.waited_s)
@@ -119,6 +114,15 @@ def run(config: Config, options: RunOptions = RunOptions()) -> Ran:
         seconds = time.monotonic() - started - run_folder.waited_s
         result = replace(result, seconds=seconds, trace=replace(result.trace, path=str(recording.trace)))
         return keep_fixes(Ran(config, _judged(config, result, sources, options, timed), run_folder.path))
+
+
+def _of_nodes(config: Config, folder: Path, options: RunOptions) -> RunResult:
+    """What runs of nodes show."""
+    from crashcheck.stages.node_cluster import runs_on  # not above: other runs start a sixth faster
+    from crashcheck.stages.nodes import search_nodes
+
+    cluster = partial(runs_on, options.cluster) if options.cluster is not None else None
+    return search_nodes(config, folder, options.workers, options.on_progress, options.failing, cluster)
 
 
 def _judged(

@@ -19,6 +19,7 @@ from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, CrashcheckError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from crashcheck.change.base import BaseVersion
     from crashcheck.checker.baseline import Known
     from crashcheck.checker.kept.runs_file import Share
     from crashcheck.checker.remote.remote_machines import Cluster
@@ -207,8 +208,6 @@ def _check_options_of_nodes(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     from crashcheck import pipeline
-    from crashcheck.change.base import BaseVersion
-    from crashcheck.change.comparison import compare
     from crashcheck.change.diff import git_diff
     from crashcheck.checker import policy
     from crashcheck.checker.baseline import load_baseline
@@ -228,7 +227,7 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
     options = pipeline.RunOptions(jobs, args.depth, on_progress=live.update)
     if args.shard is not None:
         return _run_shard(args.shard, config, replace(options, change=change), live)
-    base = None if args.base is None else BaseVersion(config, args.base, partial(configured, args), options)
+    base = _base_version(args, config, options)
     if base is not None and (nothing := base.unchanged(args.name)) is not None:
         write_reports(nothing, config.folder, wanted, change)
         return EXIT_CLEAN
@@ -244,6 +243,8 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
             ran = pipeline.run(config, beside)
             keep(ran.result)
         if base is not None and change is not None:
+            from crashcheck.change.comparison import compare
+
             ran = compare(ran, base, change, args.baseline)
     result = replace(policy.accepted(ran.result) if args.update_baseline else ran.result, name=args.name)
     write_reports(result, config.folder, wanted, change, ran.folder / OPENED)
@@ -253,6 +254,15 @@ def _run(args: argparse.Namespace, on_config: Callable[[Config], None]) -> int:
         # After the reports: a finding that nobody was shown must not become a known one.
         _update_baseline(args.baseline, baseline, ran.result, console)
     return policy.exit_code(result)
+
+
+def _base_version(args: argparse.Namespace, config: Config, options: RunOptions) -> BaseVersion | None:
+    """What --base names."""
+    if args.base is None:
+        return None
+    from crashcheck.change.base import BaseVersion
+
+    return BaseVersion(config, args.base, partial(configured, args), options)
 
 
 def _write_images(args: argparse.Namespace, ran: Ran, findings: Iterable[Finding], console: Console) -> None:
