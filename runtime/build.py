@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -219,10 +219,7 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
             if twice or objects is plain:
                 calls.append([*command, *FLAGS, *extra, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
             objects.append(target)
-    from concurrent.futures import ThreadPoolExecutor  # not for those who find it built
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(_run, calls))
+    _run_all(calls)
     (work / "link").mkdir()
     names = work / "names.map"
     shown = [*(path for path in shared if path.stem != _VERSIONED + ".shared"), work / f"{_VERSIONED}.o"]
@@ -246,13 +243,21 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         target.unlink()
 
 
-def _compile_program(command: Sequence[str], target: Path, sources: Sequence[Path], *flags: str) -> None:
-    _run([*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", "-o", str(target), *map(str, sources), "-ldl"])
+def _compile_program(
+    command: Sequence[str], target: Path, sources: Sequence[Path], flags: Sequence[str] = (), link: Sequence[str] = ()
+) -> None:
+    objects = {source: target.with_name(f"{target.name}-{number}.o") for number, source in enumerate(sources)}
+    compiling = [*command, *SYSCALLS_FLAGS, *flags, f"-I{INCLUDE}", "-c"]
+    _run_all([*compiling, str(source), "-o", str(made)] for source, made in objects.items())
+    _run([*command, *SYSCALLS_FLAGS, *flags, *link, "-o", str(target), *map(str, objects.values()), "-ldl"])
+    for made in objects.values():
+        made.unlink()
 
 
 def _compile_nodes(command: Sequence[str], work: Path) -> None:
     _compile_program(command, work / "controller", nodes_sources())
-    _compile_program(command, work / "attached.so", attached_sources(), "-fPIC", "-fvisibility=hidden", "-shared")
+    shared = ("-fPIC", "-fvisibility=hidden")
+    _compile_program(command, work / "attached.so", attached_sources(), shared, ("-shared",))
 
 
 def _copy_headers(work: Path) -> None:
@@ -264,8 +269,8 @@ def _copy_headers(work: Path) -> None:
 
 def _compile_guard(command: Sequence[str], work: Path) -> None:
     objects = [work / f"{source.stem}.o" for source in guard_sources()]
-    for source, target in zip(guard_sources(), objects, strict=True):
-        _run([*command, *FLAGS, f"-I{INCLUDE}", "-c", str(source), "-o", str(target)])
+    compiling = [*command, *FLAGS, f"-I{INCLUDE}", "-c"]
+    _run_all([*compiling, str(source), "-o", str(made)] for source, made in zip(guard_sources(), objects, strict=True))
     links = [*GUARD_LINK_FLAGS, "-o", str(work / "libcrashcheckguard.so"), *map(str, objects)]
     _run([*command, *links, "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheckguard.a"), *map(str, objects)])
@@ -292,6 +297,14 @@ def _archiver(command: Sequence[str]) -> tuple[str, ...]:
         if found:
             return (found,)
     raise CrashcheckError("no-c-compiler", "no archiver was found (ar, llvm-ar)", "Install binutils.")
+
+
+def _run_all(commands: Iterable[Sequence[str]]) -> None:
+    """Run commands that do not wait for one another, on all cores."""
+    from concurrent.futures import ThreadPoolExecutor  # not for those who find all built
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(_run, commands))
 
 
 def _run(command: Sequence[str]) -> str:
