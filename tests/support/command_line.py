@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import pkgutil
+import selectors
 import socket
 import subprocess
 import sys
@@ -41,8 +42,8 @@ def run_crashcheck(
         with _LOCK:
             socket.send_fds(_server(), [order], [stdin.fileno(), stdout.fileno(), stderr.fileno(), result])
         os.close(result)
-        with open(ended, "rb") as pipe:
-            status = int(pipe.read())
+        with open(ended, "rb", buffering=0) as pipe:
+            status = int(pipe.read(16))  # not up to the end, which a command that started later may keep open
         texts = []
         for file in (stdout, stderr):
             file.seek(0)
@@ -71,27 +72,39 @@ def _serve(channel: socket.socket) -> None:
             importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
-    while True:
-        order, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 4)
-        if not order:
-            return
-        if os.fork() == 0:
-            channel.close()
-            _watch(order, descriptors)
-        for number in descriptors:
-            os.close(number)
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.data is not None:
+                    selector.unregister(key.fileobj)
+                    _report(*key.data)
+                elif not _start(channel, selector):
+                    return
 
 
-def _watch(order: bytes, descriptors: list[int]) -> None:
-    """Write to the last of the descriptors how the command ended."""
+def _start(channel: socket.socket, selector: selectors.BaseSelector) -> bool:
+    """Start the next command; False: there will be none."""
+    order, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 4)
+    if not order:
+        return False
     child = os.fork()
     if child == 0:
         _become(order, descriptors)
+    *streams, result = descriptors
+    for number in streams:
+        os.close(number)
+    ended = os.pidfd_open(child)
+    selector.register(ended, selectors.EVENT_READ, (child, ended, result))
+    return True
+
+
+def _report(child: int, ended: int, result: int) -> None:
+    """Write how a command ended to where it is awaited."""
     _, status = os.waitpid(child, 0)
-    os.write(descriptors[3], str(status).encode())
-    os._exit(0)
+    os.write(result, str(status).encode())
+    os.close(ended)
+    os.close(result)
 
 
 def _become(order: bytes, descriptors: list[int]) -> None:
@@ -102,8 +115,7 @@ def _become(order: bytes, descriptors: list[int]) -> None:
         words, folder, environment = json.loads(order)
         for number, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, number)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        os.closerange(3, 4096)  # those of commands that are still running, too
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
