@@ -38,6 +38,11 @@ def build(kind: str, checkout: Path, target: Path) -> Path:
     return target / done.stdout.split()[-1]
 
 
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", checkout, tmp_path_factory.mktemp("wheel"))
+
+
 def wanted(root: Path) -> list[str]:
     """What of the wings is no compiled leftover, by its name in the package."""
     return sorted(
@@ -48,10 +53,10 @@ def wanted(root: Path) -> list[str]:
     )
 
 
-def test_a_wheel_holds_every_file_of_the_wings(checkout: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(build("wheel", checkout, tmp_path)) as wheel:
-        names = set(wheel.namelist())
-        scripts = next(wheel.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+def test_a_wheel_holds_every_file_of_the_wings(checkout: Path, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        scripts = next(archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
     assert [name for name in wanted(checkout) if name not in names] == []
     assert {"crashcheck/config/settings.py", "crashcheck/cli/init.py", "crashcheck/py.typed"} <= names
     assert "crashcheck/testing/plugin.py" in names
@@ -72,8 +77,7 @@ def test_a_wheel_built_from_the_source_distribution_is_the_same(checkout: Path, 
     assert [name for name in wanted(checkout) if name not in names] == []
 
 
-def test_an_installed_wheel_is_imported_from_its_place(checkout: Path, tmp_path: Path) -> None:
-    wheel = build("wheel", checkout, tmp_path)
+def test_an_installed_wheel_is_imported_from_its_place(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
