@@ -15,8 +15,8 @@ from bench.programs import CHECKOUT, HERE, clang, wrapper
 from bench.search import calibration, cpu_since
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget, Progress
-from crashcheck.checker.oracles import prepare
-from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config, load, override
 from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, record_check_reads, record_run

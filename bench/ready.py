@@ -14,8 +14,8 @@ from bench.programs import HERE, compile_program
 from bench.states import Content, Point, State
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.worker_pool import WorkerPool
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.command import Command
 from crashcheck.runtime.build import build_runtime
 

@@ -26,9 +26,9 @@ from bench.remember import Remembering
 from crashcheck import mutation_campaign, pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.mutation.mutant_search import Fate
-from crashcheck.checker.oracles import prepare
 from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.verdicts import prepare
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
 from crashcheck.stages.executor_setup import executor_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.verdicts.executor import Executor
 
 
 class Remembering(Executor):

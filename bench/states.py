@@ -17,8 +17,8 @@ from bench.programs import compile_program
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.images.piecewise import FilePatch
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.command import Command
 
 STATES = 2000

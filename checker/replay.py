@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crashcheck.checker.execution.check_script import CheckOnImage
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.image_judge import ImageJudge
 from crashcheck.errors import CrashcheckError
 
 

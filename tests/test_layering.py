@@ -129,6 +129,7 @@ CHECKER_ROOMS = (
     ("execution", "subject"),
     ("kept",),
     ("oracles", "strategies"),
+    ("verdicts",),
     ("findings", "exploration", "remote"),
     ("search",),
     ("nodes",),

@@ -2,7 +2,7 @@
 
 Unlike a run "from the beginning" it may keep something from one folder to the next. So each folder has a name that no
 folder before it had, its real name: what is remembered by path, and what is written late to a path, meets nothing of
-another state. Whatever goes wrong ends the process, and verdicts are confirmed (checker/oracles/copies.py).
+another state. Whatever goes wrong ends the process, and verdicts are confirmed (checker/verdicts/copies.py).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A run "from the beginning" is a copy of the worker, made for this run alone, that calls the check and ends. Most states
 are given to a process that stays and checks one after another (`forks`), which saves the 6 ms of CPU that a copy of a
 test's process takes. What a check leaves behind in such a process ends it, and verdicts are confirmed as those of
-checks that wait in crashcheck_ready() (checker/oracles/copies.py).
+checks that wait in crashcheck_ready() (checker/verdicts/copies.py).
 """
 
 from __future__ import annotations

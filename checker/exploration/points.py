@@ -19,8 +19,6 @@ from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
 from crashcheck.checker.exploration.runs import explored_runs, failing_ends
 from crashcheck.checker.kept.keys import product_key
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.verdict_source import VerdictSource
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import StateCount, Stretch
@@ -29,6 +27,8 @@ from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.verdict_source import VerdictSource
 from crashcheck.runtime.exploration import End, Explored
 
 _FEW = 16  # new states of a stretch that are run rather than explored: that costs about as much

@@ -9,8 +9,8 @@ from pathlib import Path
 from crashcheck.checker.execution.process import captured
 from crashcheck.checker.execution.tasks import FIRST
 from crashcheck.checker.exploration.product import Product
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.runtime.exploration import TABLE, End, Explored, read_table, write_table
 
 _FAILING = 4  # ends of a product that are examined

@@ -23,10 +23,10 @@ from crashcheck.checker.findings import minimise
 from crashcheck.checker.findings.cause import Cause, kind_of_part
 from crashcheck.checker.findings.minimise import Pieces
 from crashcheck.checker.findings.stretches import FailingStretches, spread
-from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import FindingKind, Verdict
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.verdict_cache import OutOfRuns, VerdictCache
 
 _KILLS = 32  # moments tried, spread over an operation, for one at which `kill -9` shows a reordering's harm as well
 

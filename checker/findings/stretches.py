@@ -20,9 +20,9 @@ from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
 from crashcheck.checker.findings.cause import Cause, kind_of_part
-from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import FindingKind, Outcome
 from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.checker.verdicts.verdict_cache import OutOfRuns, VerdictCache
 
 _WALK_BACK = 256  # moments tried for the beginning of a failing stretch of the program
 _WALK_ON = 4096  # moments within which its end is searched for

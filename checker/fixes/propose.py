@@ -27,8 +27,6 @@ from crashcheck.checker.fixes import early_promise, held_locks
 from crashcheck.checker.fixes.candidates import CandidateFix, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.other_files import run_changed
 from crashcheck.checker.results import Edit, FindingKind, Fix
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
@@ -36,6 +34,8 @@ from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Plan, Strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.other_files import run_changed
 from crashcheck.wording import listed
 
 _MOST_EXPLORED = 4  # candidates whose edited traces are explored; the others only meet the failing states

@@ -20,7 +20,6 @@ from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.fixes.edited_trace import Counterparts, Rows
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import SourceFunction
 from crashcheck.checker.search.crash_states import TriedImages
 from crashcheck.checker.search.timeouts import Patience, raise_timeout
@@ -28,6 +27,7 @@ from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.representative import Representative
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.executor import Executor
 
 MOST_STATES = 500  # with different images, of one edit: bounded so and not by time, it is the same on every machine
 _MOST_PLANNED = 5000  # states of the strategy's order

@@ -13,10 +13,10 @@ from crashcheck.checker.exploration.runs import explored_runs, failing_ends
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_states import MutantStates
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.runtime.exploration import Explored
 
 _TRIED = 16  # contents of a granule, for one that makes a state new

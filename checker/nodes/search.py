@@ -21,11 +21,11 @@ from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, Steere
 from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execute, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
 from crashcheck.checker.nodes.unused import Used
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
+from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.runtime.nodes.actions import Action, World
 
 _Key = tuple[object, ...]

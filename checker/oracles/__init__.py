@@ -1,11 +1,9 @@
 """Oracles, one file per oracle: what a run of the check means for its crash state.
 
-Returns `Verdict`s: a search asks a `VerdictSource` for them, at whose bottom an `Executor` runs the check on states;
-`VerdictCache` remembers those that explain a failure.
+Of those of system calls, `versions`, `open_files`, `copied_data` and `recreated` are what `snapshot` knows of files.
 
-Other rooms import `acknowledged`, `blind_check`, `copies`, `executor`, `exit_status`, `image_judge`, `kept_verdicts`,
-`other_files`, `output_equivalence`, `prepare`, `references`, `snapshot`, `symptoms`, `verdict_cache` and
-`verdict_source`.
+Other rooms import `acknowledged`, `exit_status`, `histories`, `output_equivalence`, `references`, `snapshot` and
+`symptoms`.
 """
 
 from __future__ import annotations

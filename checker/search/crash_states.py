@@ -16,8 +16,6 @@ from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress, for_se
 from crashcheck.checker.exploration.points import NOT_TRIED, DecidedPoints, PointExploration
 from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
 from crashcheck.checker.findings.register import Register
-from crashcheck.checker.oracles.verdict_cache import VerdictCache, nothing
-from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.checker.results import Discovery, Finding, GroupRow, StateCounts, StopReason, Verdict
 from crashcheck.checker.search.failures import PACE, FailedOnce, Failures
 from crashcheck.checker.search.group_stats import GroupStats
@@ -30,6 +28,8 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Choice, Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level
+from crashcheck.checker.verdicts.verdict_cache import VerdictCache, nothing
+from crashcheck.checker.verdicts.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.interruption import KeepOn
 
 _PROGRESS_S = 0.1

@@ -28,9 +28,6 @@ from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.prefix_proof import PrefixProof, SecondRuns
 from crashcheck.checker.findings.register import MOST_CASES, DraftFinding, Register
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.other_files import run_on_files
-from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import TO_SETTLE, Outcome, Verdict
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.timeouts import KnownTimeouts, raise_timeout
@@ -39,6 +36,9 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies.plan import Choice
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.other_files import run_on_files
+from crashcheck.checker.verdicts.verdict_cache import OutOfRuns, VerdictCache
 
 RUNS = 400  # that explaining one failing state may cost
 _HANG_SHARE = 0.25  # of the seconds left, that explaining the first hang may take

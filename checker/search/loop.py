@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from crashcheck.checker.budget import BrokenOff, Meter, OutOfTime
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.protocol import AWAIT, C, Candidate, Pause, R, Searchable
+from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.interruption import interruptible
 
 MOST_PUT_OFF = 20_000  # with so many postponed, further ones are executed when they come up

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from crashcheck.checker.oracles.verdict_source import Awaited
+from crashcheck.checker.verdicts.verdict_source import Awaited
 
 C = TypeVar("C")  # a choice: a crash state and why it is tested, a mutant, a schedule
 R = TypeVar("R")  # what executing a choice gives: a verdict, the result of a search below it

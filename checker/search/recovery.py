@@ -14,8 +14,6 @@ from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.findings.prefix_proof import SecondRuns
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import Finding, StateCounts, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.loop import Loop, Stopped
@@ -25,6 +23,8 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.runtime import sparse
 
 DURING = "crashing the check's own recovery: "

@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.search.protocol import AWAIT, C, Candidate, Pause
+from crashcheck.checker.verdicts.verdict_source import Awaited
 
 E = TypeVar("E", bound=Hashable)  # an event that may come next: a message to deliver, a thread's operation
 R = TypeVar("R")  # what an execution shows

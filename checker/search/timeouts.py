@@ -11,8 +11,8 @@ from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.strategies.plan import Choice
 
 if TYPE_CHECKING:
-    from crashcheck.checker.oracles.executor import Executor
     from crashcheck.checker.states.space import CrashState
+    from crashcheck.checker.verdicts.executor import Executor
 
 LEAST_S = 1.0
 TIMES = 10

@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
-from crashcheck.checker.oracles.prepare import choose_oracle, compares_outputs
 from crashcheck.checker.results import Finding
 from crashcheck.checker.token import Token
+from crashcheck.checker.verdicts.prepare import choose_oracle, compares_outputs
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.build import build_runtime

@@ -21,15 +21,16 @@ from crashcheck.checker.mutation.mutant_search import Fate, MutantProgress
 from crashcheck.checker.mutation.mutant_states import MutantStates
 from crashcheck.checker.mutation.mutants import Mutant, Persist, mutants, persists, without_persists
 from crashcheck.checker.mutation.product_exploration import Covering, ProductEnd, drawn
-from crashcheck.checker.oracles import Oracle, prepare
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.subject import NoProvenance
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import SourceTree

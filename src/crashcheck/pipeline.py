@@ -20,10 +20,7 @@ from crashcheck.checker.findings.counterpart import Signed
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.kept.runs_file import RunsFile, Share
 from crashcheck.checker.kept.shards import Exchange
-from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.oracles.copies import CopiesDiffer
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.kept_verdicts import stacked
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.policy import judge, rules_of, sources_of
 from crashcheck.checker.remote.remote_machines import Cluster
 from crashcheck.checker.results import RunResult, StopReason
@@ -33,6 +30,10 @@ from crashcheck.checker.store import RunFolder
 from crashcheck.checker.strategies.first import First
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import digest
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.copies import CopiesDiffer
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.kept_verdicts import stacked
 from crashcheck.config import Config
 from crashcheck.runtime.record import Recording
 from crashcheck.stages import exchange, run_summary

@@ -21,14 +21,14 @@ from crashcheck.checker.images.real_files import RealFiles, Snapshot
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.kept.shards import ALONE, Exchange
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.kept_verdicts import stacked
 from crashcheck.checker.results import Finding, Location
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Exhaustive, Strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.kept_verdicts import stacked
 from crashcheck.command import Command
 from crashcheck.runtime.build import build_runtime
 from crashcheck.runtime.trace_format import Kind as Event

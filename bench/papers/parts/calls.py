@@ -27,11 +27,11 @@ from bench.programs import CHECKOUT
 from bench.remember import Remembering
 from crashcheck import pipeline
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.oracles import prepare
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.plan import NOTHING, Decided, Listed, select_states
+from crashcheck.checker.verdicts import prepare
 from crashcheck.config import load, override
 from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, record_run

@@ -21,10 +21,10 @@ from bench.programs import clang
 from bench.recall import Bug, planted, ready
 from crashcheck import pipeline
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.oracles import prepare
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies.plan import select_states
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config, override
 from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun

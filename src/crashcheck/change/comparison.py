@@ -19,11 +19,11 @@ from crashcheck.change.removed_persists import explaining, one_bug, removed_pers
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart, parted
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
-from crashcheck.checker.oracles import prepare
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.policy import in_order
 from crashcheck.checker.results import Base, Earlier, Finding, RunResult, StopReason
 from crashcheck.checker.token import Token, digest, parse
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.pipeline import Ran, keep_fixes

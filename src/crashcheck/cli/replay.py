@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.cli.options import add_config
 from crashcheck.config import load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
-from crashcheck.runtime.sparse import let_enter
 
 if TYPE_CHECKING:
     from crashcheck.checker.replay import Replayed
@@ -49,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     from crashcheck.checker.execution.check_script import files_beside
     from crashcheck.checker.token import OrderToken, ReopenToken, parse
+    from crashcheck.runtime.sparse import let_enter
 
     config, keep = load(args.config, nodes=True), args.keep
     for path in () if keep is None else (keep, *files_beside(keep).values()):
@@ -125,8 +125,8 @@ def replay_token(config: Config, token: Token, image: Path) -> Replayed:
 
     Raises CrashcheckError: token-other-trace, replay-no-recording and others.
     """
-    from crashcheck.checker.oracles import prepare
     from crashcheck.checker.replay import replay
+    from crashcheck.checker.verdicts import prepare
     from crashcheck.stages.executor_setup import executor_of
     from crashcheck.stages.recoveries import recovery_search_of
     from crashcheck.stages.strategy_setup import strategy_of
@@ -149,9 +149,9 @@ def replay_token(config: Config, token: Token, image: Path) -> Replayed:
 
 def _reopen(config: Config, token: ReopenToken, work: Path) -> int:
     """Run the driver once more with a clean reopen after the token's operation, and print what differs."""
-    from crashcheck.checker.oracles import prepare
     from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
     from crashcheck.checker.token import must_be_of
+    from crashcheck.checker.verdicts import prepare
     from crashcheck.stages.executor_setup import executor_of
 
     run = _recorded(config, token.digest)

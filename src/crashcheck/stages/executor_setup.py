@@ -20,14 +20,15 @@ from crashcheck.checker.execution.worker_start import start_worker
 from crashcheck.checker.exploration.runs import writers_to_outputs
 from crashcheck.checker.findings.prefix_proof import DigestedRun, RunDigested
 from crashcheck.checker.images.real_files import RealFiles, Snapshot
-from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.image_judge import ImageJudge
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.remote.remote_machines import Cluster
 from crashcheck.checker.remote.remote_runs import RemoteRuns
 from crashcheck.checker.remote.shipment import shipment_of
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.image_judge import ImageJudge
 from crashcheck.command import Command
 from crashcheck.config import TRIED, Config
 from crashcheck.errors import CrashcheckError

@@ -21,7 +21,6 @@ from crashcheck.checker.images import image_folder
 from crashcheck.checker.nodes.paths import Branch, path_of
 from crashcheck.checker.nodes.runs import NodeRun, RunRules, execute
 from crashcheck.checker.nodes.search import NodeRunner
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.remote.host import BATCH_S
 from crashcheck.checker.remote.packing import Packed, Place, packed_folder, unpack
 from crashcheck.checker.remote.remote_machines import SLOTS, Cluster, MachineSlot, RemoteMachines, SessionPlan
@@ -36,6 +35,7 @@ from crashcheck.checker.remote.shipped_files import (
     with_libraries,
 )
 from crashcheck.checker.search.schedules import Diverged
+from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.config.nodes import NodesConfig

@@ -26,11 +26,11 @@ from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateCh
 from crashcheck.checker.nodes.search import NodeRunner, NodeSearch, NodeSearchResult, searched_by
 from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, NodeStrategy
-from crashcheck.checker.oracles.copies import CopiesDiffer
 from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.store import ended_beside
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
+from crashcheck.checker.verdicts.copies import CopiesDiffer
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.config.faults import NodeFault

@@ -27,10 +27,10 @@ from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.analyzer.trace.replay import check as check_replay
 from crashcheck.checker.findings.provenance import TraceProvenance
 from crashcheck.checker.images.folder_content import content_of
-from crashcheck.checker.oracles import prepare
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.store import RunFolder, Store
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts import prepare
 from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError

@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from crashcheck.checker.budget import Budget, Progress
-from crashcheck.checker.oracles import Oracle, prepare
-from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.results import Finding
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.recovery import Recovery, RecoverySearch
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts import prepare
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config
 from crashcheck.runtime.record import NthEvent, Recording, record
 from crashcheck.stages.executor_setup import (

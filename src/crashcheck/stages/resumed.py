@@ -12,8 +12,8 @@ from pathlib import Path
 
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.kept.keys import content_of_file
-from crashcheck.checker.oracles import prepare
 from crashcheck.checker.store import FOLDER, Store
+from crashcheck.checker.verdicts import prepare
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.record import Recording

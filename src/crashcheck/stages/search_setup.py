@@ -17,13 +17,13 @@ from crashcheck.checker.fixes.propose import FixProposer
 from crashcheck.checker.fixes.source.source_edit import EditWriter
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.oracles.blind_check import blind_check
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.verdict_source import VerdictSource
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.blind_check import blind_check
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.verdict_source import VerdictSource
 from crashcheck.config import Config
 from crashcheck.interruption import interruptible
 from crashcheck.source import SourceTree

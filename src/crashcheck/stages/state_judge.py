@@ -1,7 +1,7 @@
 """One check of nodes, on one folder of a state after another: by a worker process, which runs the command.
 
 A command with `{states}` stays and is given the folders in turn. Its verdicts are confirmed as those of `{folders}`
-are (checker/oracles/copies.py): what fails, and samples of what passes. After the first of these samples it has to
+are (checker/verdicts/copies.py): what fails, and samples of what passes. After the first of these samples it has to
 reject the same files damaged, if a process of its own does: one that repeats its first answer is found out.
 """
 
@@ -17,10 +17,10 @@ from crashcheck.checker.execution.tasks import FINAL, Run
 from crashcheck.checker.execution.worker import DURABLE, GivenFolder, Trouble, pool_of
 from crashcheck.checker.execution.worker_pool import STOPPED_S
 from crashcheck.checker.execution.worker_process import WorkerDied, WorkerProcess
-from crashcheck.checker.oracles.copies import STATES, Confirming
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.verdict_source import JudgedRun
 from crashcheck.checker.results import Verdict
+from crashcheck.checker.verdicts.copies import STATES, Confirming
+from crashcheck.checker.verdicts.verdict_source import JudgedRun
 from crashcheck.command import Command
 from crashcheck.config.nodes import NodeCheckConfig
 from crashcheck.errors import CrashcheckError

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.execution.tasks import FINAL, FIRST
 from crashcheck.checker.oracles.acknowledged import PRINTED_NOTHING
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.timeouts import timeout_for
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.stages.recording import RecordedRun

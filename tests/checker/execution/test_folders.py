@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.oracles.copies import CopiesDiffer
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Outcome
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.verdicts.copies import CopiesDiffer
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.command import Command
 from crashcheck.config.folders import folders_command
 from crashcheck.errors import CrashcheckError

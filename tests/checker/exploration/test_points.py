@@ -17,7 +17,6 @@ from crashcheck.checker.exploration import points, product
 from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.exploration.runs import explored_runs
 from crashcheck.checker.images.transition import Content
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
@@ -27,6 +26,7 @@ from crashcheck.checker.states.ideals import Ideals, Ids
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
 from crashcheck.checker.strategies.plan import NOTHING, Decided
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.command import Command
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime

@@ -26,12 +26,12 @@ from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.sentence import message
-from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import FindingKind, Frame, Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import NoProvenance, Provenance, Subject
+from crashcheck.checker.verdicts.image_judge import ImageJudge
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import OutputKind
 from support.examples_tried import examples

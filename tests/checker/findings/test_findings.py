@@ -24,13 +24,13 @@ from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, ON_REAL_FILES
 from crashcheck.checker.findings.register import KILL_SHOWS_IT, UNEXPLAINED
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
-from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.policy import Suppression
 from crashcheck.checker.results import FindingKind, Frame, StopReason, Verdict
 from crashcheck.checker.search import failures
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import NOTHING, Decided
+from crashcheck.checker.verdicts.verdict_cache import VerdictCache
 from support.checked_worlds import (
     STEPS,
     VALID,

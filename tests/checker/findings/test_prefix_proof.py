@@ -30,10 +30,10 @@ from crashcheck.checker.findings.prefix_proof import (
 )
 from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.other_files import run_on_files
 from crashcheck.checker.results import TO_SETTLE
 from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.other_files import run_on_files
 from crashcheck.runtime.record import DigestsAt
 from support.checked_worlds import STEPS, World, two_steps, words
 from support.command_line import run_crashcheck

@@ -11,8 +11,8 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings import stretches
 from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.register import KILL_FAILS_TOO, Register
-from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import FindingKind
+from crashcheck.checker.verdicts.verdict_cache import VerdictCache
 from support.checked_worlds import (
     VALID,
     VALUE,

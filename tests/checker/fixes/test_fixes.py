@@ -19,7 +19,6 @@ from crashcheck.checker.findings.register import Bug
 from crashcheck.checker.fixes import reexplore
 from crashcheck.checker.fixes.edited_trace import Counterparts, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Fix, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience
@@ -27,6 +26,7 @@ from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies import Exhaustive, Plan
 from crashcheck.checker.strategies.plan import Listed
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.interruption import always
 from crashcheck.runtime.trace_format import SyncKind
 from support.checked_worlds import ENTRY_SITES, World, apply_log, words

@@ -15,10 +15,10 @@ from crashcheck.checker.kept import runs_file
 from crashcheck.checker.kept.keys import SearchKey
 from crashcheck.checker.kept.runs_file import Batch, Header, RunsFile, Share, read_runs_file
 from crashcheck.checker.kept.shards import ALONE, Exchange, KnownRuns, merged
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Exhaustive, Pathfinder, Ranked, Strategy
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.errors import CrashcheckError
 from support.checked_worlds import LINES, VALID, VALUE, World, put_flag_first, without_times, words, world_of_lines
 

@@ -11,11 +11,11 @@ from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.nodes.paths import Branch, SleepPath
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute, execution_of
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy, frontier_of
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
+from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.runtime.nodes.actions import Action
 from support.examples_tried import examples
 from support.message_programs import (

@@ -16,8 +16,6 @@ from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.prefix_proof import NO_TIME, PrefixProof
 from crashcheck.checker.images.real_files import RealFiles
-from crashcheck.checker.oracles.other_files import run_on_files
-from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import FindingKind, Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import nothing_checked
 from crashcheck.checker.search.group_stats import GroupStats
@@ -26,6 +24,8 @@ from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.counting import StateCount
 from crashcheck.checker.strategies import Ranked
 from crashcheck.checker.strategies.ranked import ranking_of
+from crashcheck.checker.verdicts.other_files import run_on_files
+from crashcheck.checker.verdicts.verdict_cache import VerdictCache
 from crashcheck.interruption import KeepOn
 from crashcheck.stages.uncrashed import uncrashed
 from support.checked_worlds import World, put_flag_first, words

@@ -9,13 +9,13 @@ import pytest
 from crashcheck.checker.budget import BrokenOff, Budget, Meter, Progress
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.classify import Classifier
-from crashcheck.checker.oracles.verdict_cache import VerdictCache
 from crashcheck.checker.results import FindingKind, StopReason, Verdict
 from crashcheck.checker.search import crash_states
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.failures import FailedOnce, Failures
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Exhaustive, Ranked, Strategy
+from crashcheck.checker.verdicts.verdict_cache import VerdictCache
 from support.checked_worlds import World, persist, place, without_times, words
 from support.tracing import TraceBuilder
 

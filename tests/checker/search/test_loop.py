@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from crashcheck.checker.budget import BrokenOff, Budget, Meter, OutOfTime
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import loop as loop_module
 from crashcheck.checker.search.loop import Loop, Stopped
 from crashcheck.checker.search.protocol import AWAIT, Candidate, Pause
+from crashcheck.checker.verdicts.verdict_source import Awaited
 
 
 @dataclass

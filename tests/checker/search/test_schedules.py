@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from crashcheck.checker.budget import Budget, Meter
-from crashcheck.checker.oracles.verdict_source import Awaited
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Diverged, EveryOrder, Execution, Path, Schedules
+from crashcheck.checker.verdicts.verdict_source import Awaited
 
 Operation = tuple[str, str, int]  # "add" a number to a variable, "set" it, or "wait" until it has that value
 Threads = Sequence[Sequence[Operation]]

@@ -25,13 +25,13 @@ from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
-from crashcheck.checker.oracles.image_judge import ImageJudge
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import FindingKind, Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import strategy
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.image_judge import ImageJudge
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import OutputKind

@@ -9,13 +9,13 @@ import pytest
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.execution.process import Limits
-from crashcheck.checker.oracles.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.checker.results import Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience, raise_timeout, timeout_for
 from crashcheck.checker.states.by_deviation import states_of_deviation
 from crashcheck.checker.states.signature import by_call
 from crashcheck.checker.strategies import Ranked
+from crashcheck.checker.verdicts.verdict_cache import OutOfRuns, VerdictCache
 from crashcheck.stages.uncrashed import uncrashed
 from support.checked_worlds import VALID, VALUE, World, persist, place, put_flag_first, without_times, words
 from support.tracing import TraceBuilder

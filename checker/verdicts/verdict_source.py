@@ -18,7 +18,7 @@ from crashcheck.checker.states.space import CrashState
 from crashcheck.runtime.exploration import Explored
 
 if TYPE_CHECKING:
-    from crashcheck.checker.oracles.executor import Executor
+    from crashcheck.checker.verdicts.executor import Executor
 
 R = TypeVar("R")
 Awaited = Callable[[float | None], R | None]  # waits for a result, so many seconds at most; None: it was not there

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.images.real_files import RealFiles, write_real_image
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.verdicts.executor import Executor
 
 
 def run_on_files(

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from crashcheck.checker.execution.tasks import INVERTED
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.other_files import run_changed
 from crashcheck.checker.results import BLIND
 from crashcheck.checker.subject import Subject
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.other_files import run_changed
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.checker.oracles.copies import CopiesDiffer
-from crashcheck.checker.oracles.executor import Executor
+from crashcheck.checker.verdicts.copies import CopiesDiffer
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.runtime.build import INCLUDE, build_runtime
 from support import compilers
 from support.checked_worlds import World, two_stores, words

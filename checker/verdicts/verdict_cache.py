@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from crashcheck.checker.budget import Meter, OutOfTime
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.verdicts.executor import Executor
 
 if TYPE_CHECKING:
     from crashcheck.checker.images.transition import Content

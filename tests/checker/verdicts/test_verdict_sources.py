@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from crashcheck.checker.budget import Budget, endless
-from crashcheck.checker.oracles.kept_verdicts import Above
-from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Exhaustive
+from crashcheck.checker.verdicts.kept_verdicts import Above
+from crashcheck.checker.verdicts.verdict_source import Asked, Awaited, VerdictSource
 from support.checked_worlds import World, two_stores, words
 
 PASSED = Verdict(Outcome.PASS, 0, None, "", False, 0.0)

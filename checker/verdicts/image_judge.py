@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from crashcheck.checker.execution.worker_pool import WorkerPool
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.verdicts.executor import Executor
 
 _SHOWN = "compare {pool} with the files that the command leaves"
 

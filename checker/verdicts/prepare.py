@@ -12,13 +12,13 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.checker.budget import Counting
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.acknowledged import never_acknowledged
-from crashcheck.checker.oracles.executor import Executor
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.oracles.histories import History, Operations, Standings
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.references import Printed, References, prepare, spread
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
 from crashcheck.checker.subject import UPDATES, Subject
+from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.wording import listed

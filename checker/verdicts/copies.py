@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import DAMAGED, FINAL, Run
-from crashcheck.checker.oracles.verdict_source import JudgedRun
 from crashcheck.checker.results import Verdict
+from crashcheck.checker.verdicts.verdict_source import JudgedRun
 
 if TYPE_CHECKING:
-    from crashcheck.checker.oracles.executor import Executor
     from crashcheck.checker.states.space import CrashState
+    from crashcheck.checker.verdicts.executor import Executor
 
 
 class CopyWords(NamedTuple):

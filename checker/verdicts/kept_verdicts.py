@@ -14,9 +14,9 @@ from crashcheck.checker.execution.tasks import Run
 from crashcheck.checker.kept.keys import image_key
 from crashcheck.checker.kept.runs_file import RunsFile, Share
 from crashcheck.checker.kept.shards import Exchange, KnownRuns, is_in
-from crashcheck.checker.oracles.executor import Executor
-from crashcheck.checker.oracles.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.checker.results import Outcome, Verdict
+from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.checker.verdicts.verdict_source import Asked, Awaited, VerdictSource
 from crashcheck.runtime.exploration import Explored
 
 _ELSEWHERE = Verdict(Outcome.PASS, 0, None, "", False, 0.0)

@@ -16,10 +16,10 @@ from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.tasks import FINAL, FIRST, Run, Tasks
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.oracles.copies import CALLED_IN_TURN, FOLDERS, READY, Copies
-from crashcheck.checker.oracles.verdict_source import Asked, Awaited, JudgedRun, VerdictSource
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.states.space import CrashState
+from crashcheck.checker.verdicts.copies import CALLED_IN_TURN, FOLDERS, READY, Copies
+from crashcheck.checker.verdicts.verdict_source import Asked, Awaited, JudgedRun, VerdictSource
 
 _AHEAD = 4  # states submitted ahead for each worker
 
