@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crashcheck.cache import cache_folder
 from crashcheck.cli.options import add_jobs, configured, jobs_of
@@ -19,8 +19,10 @@ from crashcheck.config import FILE_NAME, TRIED, Config, load, parse_fault
 from crashcheck.config.faults import Fault
 from crashcheck.errors import EXIT_FINDINGS, CrashcheckError
 from crashcheck.models import FAMILIES
-from crashcheck.runtime.record import Recording
 from crashcheck.wording import remark
+
+if TYPE_CHECKING:
+    from crashcheck.runtime.record import Recording
 
 MOST_FILES = 2_000
 MOST_BYTES = 256 << 20
