@@ -159,10 +159,15 @@ def _pack(facts: UnitFacts) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
 
 
+def _key_of(raw: bytes) -> int:
+    """A checksum of packed facts; 0 would be no unit."""
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") or 1
+
+
 def encode(facts: UnitFacts) -> tuple[int, bytes]:
     """The unit's key (never 0) and its blob, padded to 8 bytes."""
     raw = _pack(facts)
-    key = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") or 1
+    key = _key_of(raw)
     packed = zlib.compress(raw, 3)
     blob = _HEADER.pack(MAGIC, VERSION, len(packed), len(raw), key) + packed
     return key, blob + bytes(-len(blob) % 8)
@@ -231,8 +236,7 @@ def decode(section: bytes, origin: str) -> list[UnitFacts]:
         start = at + _HEADER.size
         try:
             raw = zlib.decompress(section[start : start + packed])
-            actual = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") or 1
-            if len(raw) != raw_bytes or actual != key:
+            if len(raw) != raw_bytes or _key_of(raw) != key:
                 raise _corrupt(origin, f"the facts at byte {at} do not match their checksum")
             result.append(_unpack(raw, key))
         except (zlib.error, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:

@@ -19,11 +19,12 @@ _TOKEN = re.compile(
 )
 OPEN, CLOSE = "([{", ")]}"
 _CONTROL = re.compile(r"\b(if|for|while|switch)\s*$")
+_LOOPS = ("for", "while")
 _LEAVES = re.compile(
     r"(return|goto|break|continue|throw)\b|(std::)?(_?exit|_Exit|abort|quick_exit|errx?|verrx?|longjmp)\s*\("
 )
 CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
-_WORD = 80  # characters that are searched for a word
+_WORD = 80  # characters that are searched for a word and the white space after it
 _NO_CALLS = frozenset(
     {"if", "for", "while", "switch", "return", "sizeof", "_Alignof", "alignof", "__typeof__", "typeof"}
 )
@@ -137,7 +138,7 @@ class Source:
             char = code[position]
             if char in ")]":
                 opening = self._opening(position)
-                if char == ")" and self._controls(code, opening):
+                if char == ")" and self._control(opening) is not None:
                     return position + 1
                 position = opening - 1
                 continue
@@ -169,9 +170,9 @@ class Source:
             return "a directive of the preprocessor is between it and its condition"
         return ""
 
-    @staticmethod
-    def _controls(code: str, opening: int) -> bool:
-        return _CONTROL.search(code[max(0, opening - 12) : opening]) is not None
+    def _control(self, opening: int) -> re.Match[str] | None:
+        """The `if`, `for`, `while` or `switch` whose parentheses open at a position."""
+        return _CONTROL.search(self.code[max(0, opening - _WORD) : opening])
 
     def _label(self, position: int) -> bool:
         line = self.code[self.code.rfind("\n", 0, position) + 1 : position]
@@ -200,8 +201,8 @@ class Source:
         if code[header - 1 : header] != ")":
             return None
         opening = self._opening(header - 1)
-        found = re.search(r"\b(for|while)\s*$", code[max(0, opening - 12) : opening])
-        if found is None:
+        found = self._control(opening)
+        if found is None or found.group(1) not in _LOOPS:
             return None
         start = opening - len(found.group())
         outside = self._header(self._start(start))
@@ -223,10 +224,10 @@ class Source:
                 start, header = self._before_else(header - len("else"))
             else:
                 opening = self._opening(header - 1)
-                found = _CONTROL.search(code[max(0, opening - 12) : opening])
+                found = self._control(opening)
                 if found is None:
                     return False  # the function's own parameters
-                if found.group(1) in ("for", "while"):
+                if found.group(1) in _LOOPS:
                     return True
                 start = opening - len(found.group())
                 header = self._header(self._start(start))
