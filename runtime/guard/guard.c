@@ -326,10 +326,10 @@ static void access_word(const struct cc_guard_site *site, uint64_t id, struct wo
  * changes nothing of what is known. The word is not held: what another thread does to it meanwhile may be before or after. */
 static inline bool is_known(const struct cc_guard_site *site, const struct word *word)
 {
-    unsigned grain = __atomic_load_n(&word->grain, __ATOMIC_ACQUIRE);
+    unsigned grain = cc_grain(word);
     if (UNLIKELY(!grain))
         return false;
-    const struct record *records = grain == 1 ? word->bytes : word->records;
+    const struct record *records = cc_first(word, grain);
     for (unsigned i = 0; i < WORD_BYTES / grain; i++)
         if (records[i].thread != cc_self.id || records[i].last != site->id || !is_expected(site, records[i].previous))
             return false;
@@ -405,9 +405,9 @@ static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint
     if (UNLIKELY(!chunk))
         return false;
     struct word *word = &chunk->words[at % CHUNK_BYTES / WORD_BYTES];
-    if (UNLIKELY(!cc_try(word) || word->grain != size))
+    if (UNLIKELY(!cc_try(word) || cc_grain(word) != size))
         return false;
-    struct record *record = size == 1 ? &word->bytes[at % WORD_BYTES] : &word->records[at % WORD_BYTES / 4];
+    struct record *record = cc_first(word, (unsigned)size) + (size == 1 ? at % WORD_BYTES : at % WORD_BYTES / 4);
     if (UNLIKELY(!is_expected(site, remote_predecessor(record))))
         return false;
     update(record, site->id);
@@ -442,8 +442,8 @@ void crashcheck_guard_address(const void *address)
     cc_take(word);
     if (!word->grain)
         word->grain = WORD_BYTES; /* each part that is accessed later has the mark */
-    struct record *records = word->grain == 1 ? word->bytes : word->records;
-    struct record *record = &records[at % WORD_BYTES / word->grain];
+    unsigned grain = cc_grain(word);
+    struct record *record = cc_first(word, grain) + at % WORD_BYTES / grain;
     record->addressed = 1;
     if (record->last) /* who was there before, as far as that is known */
         count(record->last, 0, CC_GUARD_ADDRESSED);

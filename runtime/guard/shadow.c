@@ -9,7 +9,7 @@
 #define ARENA_BYTES (1ul << 36)
 
 HIDDEN struct chunk *_Atomic *cc_chunks;
-static char *arena;
+HIDDEN char *cc_arena;
 static _Atomic uint64_t arena_used;
 
 HIDDEN __thread struct thread cc_self TLS_MODEL;
@@ -25,22 +25,23 @@ static void *reserve(uint64_t bytes)
 bool cc_shadow_open(void)
 {
     cc_chunks = reserve(CHUNKS * sizeof *cc_chunks);
-    arena = reserve(ARENA_BYTES);
-    return cc_chunks && arena;
+    cc_arena = reserve(ARENA_BYTES);
+    return cc_chunks && cc_arena;
 }
 
 /* Zeroed memory that is never given back. */
 static void *allot(uint64_t bytes)
 {
+    bytes = (bytes + ARENA_UNIT - 1) / ARENA_UNIT * ARENA_UNIT;
     if (atomic_load_explicit(&arena_used, memory_order_relaxed) > ARENA_BYTES - bytes)
         return NULL;
     uint64_t at = atomic_fetch_add_explicit(&arena_used, bytes, memory_order_relaxed);
-    return at <= ARENA_BYTES - bytes ? arena + at : NULL;
+    return at <= ARENA_BYTES - bytes ? cc_arena + at : NULL;
 }
 
 static struct chunk *make_chunk(struct chunk *_Atomic *place)
 {
-    struct chunk *made = allot((sizeof(struct chunk) + 63) & ~63ul), *there = NULL;
+    struct chunk *made = allot(sizeof(struct chunk)), *there = NULL;
     if (!made)
         return NULL;
     /* If another thread was faster, its chunk is the one and this stays unused: nobody waits for anybody. */
@@ -66,21 +67,25 @@ struct word *cc_find_word(uintptr_t address, bool make)
     return word;
 }
 
-/* Splits the records of a word: each of the new ones was accessed as the one that it comes from. */
+/* Splits the records of a word: each of the new ones was accessed as the one that it comes from. A thread that lost the word
+ * to another one, because a signal interrupted it here, may undo what that one split, and no more. */
 static bool refine(struct word *word, unsigned grain)
 {
+    unsigned known = cc_grain(word);
+    if (known && known <= grain)
+        return true;
     if (grain == 4) {
-        if (word->grain == WORD_BYTES)
+        if (known)
             word->records[1] = word->records[0];
     } else {
         struct record *bytes = allot(WORD_BYTES * sizeof *bytes);
         if (!bytes)
             return false;
-        for (unsigned byte = 0; word->grain && byte < WORD_BYTES; byte++)
-            bytes[byte] = word->records[byte / word->grain];
-        word->bytes = bytes;
+        for (unsigned byte = 0; known && byte < WORD_BYTES; byte++)
+            bytes[byte] = word->records[byte / known];
+        word->bytes = (uint32_t)(((char *)bytes - cc_arena) / ARENA_UNIT);
     }
-    word->grain = grain;
+    __atomic_store_n(&word->grain, grain, __ATOMIC_RELEASE);
     return true;
 }
 

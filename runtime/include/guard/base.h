@@ -52,13 +52,11 @@ struct record {
 #define WORD_BYTES 8u
 struct word {
     _Atomic uint32_t owner;      /* tid of the thread that has it, from check to access */
-    _Atomic uint32_t waiting;    /* stalled threads */
-    _Atomic uint32_t changes;    /* what they wait for */
-    uint32_t grain;
-    union {
-        struct record records[2];
-        struct record *bytes;    /* one a byte, where grain is 1 */
-    };
+    _Atomic uint32_t changes;    /* what stalled threads wait for */
+    _Atomic uint16_t waiting;    /* stalled threads */
+    uint16_t grain;
+    uint32_t bytes;              /* where grain is 1: where in the arena one record a byte is */
+    struct record records[2];    /* never in one place with `bytes`: an access that lost the word may still write here */
 };
 
 /* A chunk holds the words of CHUNK_BYTES of the program's memory. All of this is address space that becomes memory where it is
@@ -73,6 +71,8 @@ struct chunk {
     _Atomic uint64_t accessed[CHUNK_WORDS / GROUP_WORDS / 64]; /* groups */
 };
 extern HIDDEN struct chunk *_Atomic *cc_chunks; /* by address */
+#define ARENA_UNIT 64u
+extern HIDDEN char *cc_arena;
 
 struct thread {
     uint32_t id;                 /* from 1, of no other thread ever; 0 before its first access */
@@ -99,14 +99,30 @@ static inline struct word *cc_word(uintptr_t address, bool make)
     return LIKELY(word && word->grain) ? word : cc_find_word(address, make);
 }
 
+/* What `bytes` is for comes after it. */
+static inline unsigned cc_grain(const struct word *word)
+{
+    return __atomic_load_n(&word->grain, __ATOMIC_ACQUIRE);
+}
+
+/* Of a word: its first record, where one is about `grain` bytes. */
+static inline struct record *cc_first(const struct word *word, unsigned grain)
+{
+    return grain == 1 ? (struct record *)(cc_arena + (uint64_t)word->bytes * ARENA_UNIT) : (struct record *)word->records;
+}
+
 /* Of a word that is held: the records of `size` bytes from `offset`, and how many there are; NULL if there is no memory. */
 static inline struct record *cc_records(struct word *word, unsigned offset, unsigned size, unsigned *count)
 {
     unsigned grain = size == WORD_BYTES ? WORD_BYTES : (offset | size) % 4 == 0 ? 4 : 1;
-    if (UNLIKELY(!word->grain || word->grain > grain) && !cc_split(word, grain))
-        return NULL;
-    *count = size / word->grain;
-    return (word->grain == 1 ? word->bytes : word->records) + offset / word->grain;
+    unsigned known = cc_grain(word);
+    if (UNLIKELY(!known || known > grain)) {
+        if (!cc_split(word, grain))
+            return NULL;
+        known = grain;
+    }
+    *count = size / known;
+    return cc_first(word, known) + offset / known;
 }
 
 /* Has the word to itself until cc_give, if no other thread has it; a thread has one word at a time. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -75,3 +76,11 @@ def test_training_holds_threads_up_where_it_is_asked_to(tmp_path: Path) -> None:
     program, log_file = compiled(tmp_path / "program", "guard_perturbed.c"), tmp_path / "log"
     subprocess.run([program], env={"CRASHCHECK_GUARD": f"perturb=1,log={log_file}"}, check=True, timeout=60)
     assert read_log(log_file).of(ObservationKind.REMOTE)["count"].sum() > 0
+
+
+def test_a_thread_that_loses_a_word_while_it_splits_it_harms_nothing(tmp_path: Path) -> None:
+    """What is known of the words is of their accesses: site 0 to 3, and the handler's."""
+    program, log_file = compiled(tmp_path / "program", "guard_split.c"), tmp_path / "log"
+    subprocess.run([program], env={"CRASHCHECK_GUARD": f"log={log_file}"}, check=True, timeout=60)
+    rows = read_log(log_file).of(ObservationKind.REMOTE)
+    assert {int(before) for before in rows["before"]} <= {0, *(KEY + site for site in (0, 1, 2, 3, signal.SIGUSR1))}
