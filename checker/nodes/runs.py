@@ -37,6 +37,7 @@ class Ending(StrEnum):
     BOUND = "bound"  # it has as many actions as the bound allows
     ASLEEP = "asleep"  # whatever may come is part of another run, or none that is asked for
     FAILED = "failed"  # it need not continue
+    UNREST = "unrest"  # the node of its last action did not come to rest
 
 
 class Wrong(StrEnum):
@@ -206,7 +207,7 @@ class _Executing:
                 self._fail(Wrong.DIVERGENCE, action.node)
                 seen.append(())
                 reached.append([])
-                ending = Ending.FAILED
+                ending = Ending.UNREST
                 break
             shown = [lapse for lapse in result.lapses if lapse not in offered]
             seen[-1], reached[-1] = (*offered, *shown), [*enabled, *shown]
@@ -396,7 +397,9 @@ def order_of(run: NodeRun) -> HappensBefore:
 
 
 def execution_of(run: NodeRun) -> Execution[Action, NodeRun]:
-    """A run as schedules compare it: by its partial order; None if it was cut."""
+    """A run as schedules compare it: by its partial order; None if it was cut. Raises Diverged if it is less than its
+    prefix: a frontier would take it for what that leads to."""
+    run.path.check_prefix()
     if run.ending is Ending.ASLEEP:
         return Execution(run.path, None, run)
     order = hashlib.blake2b(order_of(run).canonical(run.chosen), digest_size=16)

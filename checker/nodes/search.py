@@ -7,7 +7,7 @@ taken for one bug: the first of them is minimised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
@@ -148,6 +148,8 @@ class NodeSearch:
         self._used = Used()
         self._followed = 0  # runs in orders of another version
         self._passed: set[tuple[Action, ...]] = set()  # of these orders
+        self._restless: set[int] = set()  # nodes that do not come to rest in a run, nor when it is made again
+        self._kept_from_rest: list[int] = []  # the nodes that once did not, by run
         self._findings: dict[str, Finding] = {}  # by id
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
         self._explaining: dict[_Key, _Explaining] = {}  # the next one first
@@ -180,7 +182,7 @@ class NodeSearch:
             stop_reason=stop,
             runs=self._runs,
             cut=self._schedules.cut - self._followed,
-            warnings=(*loop.reached.warnings, *self._warnings, *unused),
+            warnings=(*loop.reached.warnings, *self._warnings, *self._remade(), *unused),
             uncontrolled=tuple(self._uncontrolled),
             discoveries=tuple(self._discoveries),
             passed=frozenset(self._passed),
@@ -193,12 +195,16 @@ class NodeSearch:
             run = begun(left_s)
             if run is None:
                 return None
-            return Execution(run.path, None, run) if branch.followed else execution_of(run)
+            return (
+                Execution(run.path, None, run)
+                if branch.followed
+                else execution_of(self._rested(run, lambda: path_of(branch)))
+            )
 
         return awaited
 
     def _begin_here(self, branch: Branch) -> Awaited[NodeRun]:
-        future = self._pool.submit(self._made, path_of(branch))
+        future = self._pool.submit(self._made, lambda: path_of(branch))
 
         def awaited(left_s: float | None) -> NodeRun | None:
             try:
@@ -208,8 +214,27 @@ class NodeSearch:
 
         return awaited
 
-    def _made(self, path: SleepPath, *, until_failure: bool = False) -> NodeRun:
-        return execute(self._world(), path, self._rules, until_failure=until_failure)
+    def _made(self, path: Callable[[], SleepPath], *, until_failure: bool = False) -> NodeRun:
+        run = execute(self._world(), path(), self._rules, until_failure=until_failure)
+        return self._rested(run, path, until_failure=until_failure)
+
+    def _guided(self, order: Sequence[Action]) -> NodeRun:
+        """A run of given actions, until it fails."""
+        return self._made(lambda: GuidedPath(order), until_failure=True)
+
+    def _rested(self, run: NodeRun, path: Callable[[], SleepPath], *, until_failure: bool = False) -> NodeRun:
+        """A run, made once more if a node did not come to rest for the first time.
+
+        Other programs may have kept it from that for too long: what would follow is not searched then, nor repeated.
+        """
+        if run.ending is not Ending.UNREST or run.chosen[-1].node in self._restless:
+            return run
+        node, again = run.chosen[-1].node, execute(self._world(), path(), self._rules, until_failure=until_failure)
+        if again.ending is Ending.UNREST:
+            self._restless.add(node)
+        else:
+            self._kept_from_rest.append(node)
+        return again
 
     def _count(self, candidate: Candidate[Branch], execution: Execution[Action, NodeRun]) -> None:
         run = execution.shows
@@ -226,7 +251,7 @@ class NodeSearch:
         self._untried_disks += run.untried_disks
         self._used.take(run)
         if run.failing_cut:
-            run = self._made(GuidedPath(run.failing_cut), until_failure=True)
+            run = self._guided(run.failing_cut)
             if run.failure is None:
                 self._not_repeated("a check on a consistent cut of a run")
         if run.failure is not None:
@@ -270,7 +295,7 @@ class NodeSearch:
 
     def _begin_to_explain(self, key: _Key, run: NodeRun) -> None:
         """Repeat a failing run; one that fails again is minimised beside the search."""
-        again = self._made(GuidedPath(until_failure(run)), until_failure=True)
+        again = self._guided(until_failure(run))
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
             self._not_repeated(f"a run ({self._failure_of(run)})")
             self._ids[key] = ""
@@ -289,7 +314,7 @@ class NodeSearch:
         if self._meter.explaining_left_s == 0.0:
             self._finish(key, None, "the budget ended before it was minimised")
             return ended
-        made = [self._pool.submit(self._made, GuidedPath(order), until_failure=True) for order in failure.orders]
+        made = [self._pool.submit(self._guided, order) for order in failure.orders]
         try:
             runs = [run.result() for run in made]
             failure.orders = failure.attempts.send(runs) if runs else next(failure.attempts)
@@ -321,6 +346,14 @@ class NodeSearch:
         placed = execute(self._placing(), GuidedPath(order), self._rules, until_failure=True)
         same = placed.failure is not None and placed.failure.same_as(run.failure) and until_failure(placed) == order
         return placed if same else run
+
+    def _remade(self) -> Iterator[str]:
+        if self._kept_from_rest:
+            names = ", ".join(sorted({self._describer.node(node) for node in self._kept_from_rest}))
+            yield (
+                f"{len(self._kept_from_rest)} runs were made again, because a node ({names}) did not come to rest, and "
+                "then did: other programs may keep it from computing"
+            )
 
     def _not_repeated(self, what: str) -> None:
         self._flaky += 1

@@ -61,6 +61,11 @@ class Path(Generic[E]):
         """Whether the execution has made fewer choices than its prefix has."""
         return len(self.chosen) < len(self._prefix)
 
+    def check_prefix(self) -> None:
+        """Raise Diverged if it has."""
+        if self.ended_early:
+            raise Diverged(f"it ended after {len(self.chosen)} choices, before its prefix did")
+
     def branches(self) -> Iterator[tuple[E, ...]]:
         """The prefixes that part from this path after its own prefix; the last one parts first."""
         for place in range(len(self._prefix), len(self.chosen)):
@@ -140,8 +145,7 @@ class Schedules(Generic[C, E, R]):
 
     def taken(self, candidate: Candidate[C], execution: Execution[E, R]) -> None:
         """Take the result of an execution, for the loop. Raises Diverged if it did not follow its prefix."""
-        if execution.path.ended_early:
-            raise Diverged(f"it ended after {len(execution.path.chosen)} choices, before its prefix did")
+        execution.path.check_prefix()
         self.frontier.ended(candidate.choice, execution)
         if execution.reached is None:
             self.cut += 1

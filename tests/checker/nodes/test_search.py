@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.evidence import ActionOrder
 from crashcheck.checker.nodes.describe import Describer
-from crashcheck.checker.nodes.runs import NodeRole, RunRules
+from crashcheck.checker.nodes.paths import Branch, SleepPath
+from crashcheck.checker.nodes.runs import NodeRole, RunRules, execute, execution_of
 from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
 from crashcheck.checker.results import Location, StopReason
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult
+from crashcheck.checker.search.schedules import Diverged
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError
 from support.message_programs import Does, MessageProgram, MessageWorld, two_phase_commit
 
 STRATEGIES: Sequence[NodeStrategy] = ("random", "dfs", "dpor", "bounded-dpor", "hybrid")
@@ -27,10 +30,11 @@ def searched(
     jobs: int = 1,
     ends: Sequence[int] = (),
     states: int | None = None,
+    world: Callable[[MessageProgram], MessageWorld] = MessageWorld,
 ) -> NodeSearchResult:
     roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
     return NodeSearch(
-        lambda: MessageWorld(program),
+        lambda: world(program),
         RunRules(roles, 300, program.failures),
         NodePlan(strategy, runs=200, rounds=4, backtracks=20),
         Describer(roles, "none", CONFIGURED),
@@ -288,3 +292,36 @@ def test_a_fault_with_a_number_that_no_call_met_is_named() -> None:
     program = one_message()
     found = NodeSearch(lambda: WithFault(program), rules, NodePlan("dpor"), describer, repr, Budget()).run()
     assert found.warnings == ("in no run (of 1) did a call meet [[faults]] 1: recv number 9 of n1 (EIO)",)
+
+
+class Unresting(MessageWorld):
+    """Does not come to rest in one action of all that are taken, as where other programs have the processors."""
+
+    def __init__(self, program: MessageProgram, numbers: Iterator[int], at: int) -> None:
+        super().__init__(program)
+        self._numbers, self._at = numbers, at
+
+    def take(self, action: Action) -> ActionResult:
+        if action.kind is ActionKind.DELIVER and next(self._numbers) == self._at:
+            raise NodeError("node-unrest", "it does not come to rest", "")
+        return super().take(action)
+
+
+@pytest.mark.parametrize("strategy", ["dpor", "hybrid"])
+@pytest.mark.parametrize("at", range(0, 40, 3))  # messages of the first runs, in their prefixes and after
+def test_a_node_that_once_does_not_come_to_rest_hides_no_run(strategy: NodeStrategy, at: int) -> None:
+    program, numbers = two_phase_commit(planted=True, votes="yny"), count()
+    found = searched(program, strategy, world=lambda program: Unresting(program, numbers, at))
+    usual = searched(program, strategy)
+    assert (found.findings, found.runs, found.cut) == (usual.findings, usual.runs, usual.cut)
+    (remade,) = [text for text in found.warnings if text not in usual.warnings]
+    assert remade.startswith("1 runs were made again, because a node (n"), remade
+
+
+def test_a_run_that_is_less_than_its_prefix_is_no_execution() -> None:
+    program = two_phase_commit()
+    whole = execute(MessageWorld(program), SleepPath(Branch()), RunRules([NodeRole("n")] * program.nodes, 300))
+    prefix = Branch(tuple(whole.chosen[:5]))
+    stopped = execute(Unresting(program, count(), 3), SleepPath(prefix), RunRules([NodeRole("n")] * program.nodes, 300))
+    with pytest.raises(Diverged, match="it ended after 4 choices, before its prefix did"):
+        execution_of(stopped)
