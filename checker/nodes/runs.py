@@ -368,7 +368,11 @@ class Needs:
 
     def __init__(self, run: NodeRun) -> None:
         self._chosen = run.chosen
-        self._sent = {delivery_of(one): at for at, result in enumerate(run.results) for one in result.sent}
+        self._sent = {  # by receiver, sender, number and channel
+            (one.receiver, one.sender, one.number, one.channel): at
+            for at, result in enumerate(run.results)
+            for one in result.sent
+        }
         self._ran: dict[int, int] = {}  # the last action of each node so far
         self._since: dict[Action, int] = {}  # what may happen, and from which state on it could
 
@@ -383,7 +387,8 @@ class Needs:
         """The places of the actions that one of those that may happen now needs."""
         if action.kind is ActionKind.LAPSE:
             return frozenset(at for at in (self._ran.get(action.node, -1),) if at >= 0)
-        sent = self._sent.get(action._replace(kind=ActionKind.DELIVER), -1) if action.kind in OF_MESSAGES else -1
+        name = (action.node, action.peer, action.number, action.channel)
+        sent = self._sent.get(name, -1) if action.kind in OF_MESSAGES else -1
         return frozenset(at for at in (self._since[action] - 1, sent) if at >= 0)
 
 

@@ -60,7 +60,9 @@ class NodeWorld(World):
         crash_disk: CrashDisk | None = None,
         programs: NodePrograms | None = None,
         name_calls: NameCalls | None = None,
+        private: Path | None = None,
     ) -> None:
+        """`private`: where the nodes' own /tmp and /dev/shm are, if not below `folder`; it is removed."""
         self._calls = PlacedCalls(name_calls) if name_calls is not None else None
         self._machine = folder / "machine"
         recorded = {"machine"} if crash_disk is not None else set()
@@ -70,7 +72,7 @@ class NodeWorld(World):
                 command,
                 folder / (command.folder or f"n{index}"),
                 folder / "traces" / f"n{index}" if self._calls is not None or recorded & command.crash else None,
-                folder / "private" / f"n{index}",
+                (private or folder / "private") / f"n{index}",
             )
             for index, command in enumerate(commands)
         ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from crashcheck.checker.images import image_folder
 from crashcheck.checker.nodes.describe import Describer, RunFacts, disk_text, facts_of
 from crashcheck.checker.nodes.paths import ExactPath, SteeredPath
 from crashcheck.checker.nodes.runs import NodeRun, execute
@@ -13,16 +15,11 @@ from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.token import OrderToken
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
-from crashcheck.stages.nodes import NodeSetup
+from crashcheck.stages.nodes import STATE_BYTES, NodeSetup
 
 
 def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeRun, Describer]:
     """Make the run of a token again, up to what is wrong. Raises CrashcheckError: replay-differs and others."""
-    setup = _replayed(config, folder)
-    if token.digest != setup.digest():
-        message = "the token belongs to other nodes: a command, a program, [bounds], [time] or [model] differs"
-        hint = "Run `crashcheck run` again and take the token it prints, or follow it as far as possible with --steer."
-        raise CrashcheckError("token-other-nodes", message, hint)
     path = ExactPath(token.actions)
 
     def replayed() -> NodeRun:
@@ -30,15 +27,23 @@ def replay_order(config: Config, token: OrderToken, folder: Path) -> tuple[NodeR
         path = ExactPath(token.actions)
         return execute(setup.world(), path, setup.rules())
 
-    try:
-        return setup.judging(replayed), setup.describer()
-    except Diverged as error:
-        clause = setup.describer().clause(token.actions[len(path.chosen)], RunFacts())
-        raise CrashcheckError(
-            "replay-differs",
-            f"the run differs from that of the token at action {len(path.chosen) + 1}: {clause}: {error}",
-            "Something that the nodes read is not under control: docs/nodes.md lists what is.",
-        ) from error
+    with _replayed(config, folder) as setup:
+        if token.digest != setup.digest():
+            message = "the token belongs to other nodes: a command, a program, [bounds], [time] or [model] differs"
+            hint = (
+                "Run `crashcheck run` again and take the token it prints, or follow it as far as possible with --steer."
+            )
+            raise CrashcheckError("token-other-nodes", message, hint)
+        try:
+            return setup.judging(replayed), setup.describer()
+        except Diverged as error:
+            different = error
+    clause = setup.describer().clause(token.actions[len(path.chosen)], RunFacts())
+    raise CrashcheckError(
+        "replay-differs",
+        f"the run differs from that of the token at action {len(path.chosen) + 1}: {clause}: {different}",
+        "Something that the nodes read is not under control: docs/nodes.md lists what is.",
+    ) from different
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +67,12 @@ def steer_by(
     `known`: of the token's run, to name what departs; None: what is known of this one. `to_end`: after the token's last
     action come those that come by default.
     """
-    setup = _replayed(config, folder)
-    describer = setup.describer()
 
     def steered() -> NodeRun:
         return execute(setup.world(), SteeredPath(token.actions, to_end=to_end), setup.rules())
 
-    run = setup.judging(steered)
+    with _replayed(config, folder) as setup:
+        describer, run = setup.describer(), setup.judging(steered)
     path = run.path
     assert isinstance(path, SteeredPath)
     if path.departed is None:
@@ -78,11 +82,13 @@ def steer_by(
     return Steered(run, describer, f"after action {len(run.set_up) + at}: {clause} there", path.left)
 
 
-def _replayed(config: Config, folder: Path) -> NodeSetup:
+@contextmanager
+def _replayed(config: Config, folder: Path) -> Iterator[NodeSetup]:
     if config.nodes is None:
         message = "the token is of a run of nodes, and the configuration has no [[node]]"
         raise CrashcheckError("token-other-nodes", message, "Name the configuration of the run that found it: -c FILE.")
-    return NodeSetup(config, config.nodes, folder, 1, folder)
+    with image_folder.held_home(folder, STATE_BYTES, 1) as states:
+        yield NodeSetup(config, config.nodes, folder, 1, states)
 
 
 def happened(run: NodeRun, describer: Describer) -> Iterator[str]:

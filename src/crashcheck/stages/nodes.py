@@ -56,7 +56,8 @@ STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memo
 
 @dataclass(slots=True, eq=False)
 class NodeSetup:
-    """Makes worlds of a configuration's nodes, in a folder; at most `most` at a time. `states`: where checks find them.
+    """Makes worlds of a configuration's nodes, in a folder; at most `most` at a time. `states`: where checks find them,
+    and nodes their own /tmp.
 
     A context manager: leaving it ends what judges states.
 
@@ -243,7 +244,15 @@ class PlacedWorld(NodeWorld):
         self._place = place
         self._set_free = free
         self._closed = False
-        super().__init__(commands, folder, error_ns, crash_disk=crash_disk, programs=programs, name_calls=name_calls)
+        super().__init__(
+            commands,
+            folder,
+            error_ns,
+            crash_disk=crash_disk,
+            programs=programs,
+            name_calls=name_calls,
+            private=place / "private",  # in memory, where there is room: making and removing folders on a disk waits
+        )
 
     @property
     def place(self) -> Path:
