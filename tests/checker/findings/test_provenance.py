@@ -365,5 +365,5 @@ def test_code_of_an_interpreter_is_nobodys_place_unless_its_source_is_here(
     workload = Workload([str(program), "{pool}/f"], ["*"], timeout_s=60.0, recorder="syscalls")
     trace = read(record(workload, tmp_path / "run").trace)
     (created,) = np.flatnonzero(trace.events["kind"] == Kind.NAME_CREATE).tolist()
-    place = TraceProvenance(trace, ProgramFacts({}, (), (), ()), tmp_path).of(created)
+    place = TraceProvenance(trace, ProgramFacts({}, (), ()), tmp_path).of(created)
     assert (place.line if place is not None else 0) == line
