@@ -165,12 +165,20 @@ def missing_persist(subject: Subject, cause: Cause, piece: int) -> MissingPersis
 def fixed_together(one: Traits, other: Traits) -> bool:
     """Whether a single fix would fix both."""
     if one.together and other.together:
-        same_pair = (one.lost, one.kept) == (other.lost, other.kept)
-        return same_pair or ((one.section or other.section) and _one_section(one, other))
+        return _same_pair(one, other) or ((one.section or other.section) and _one_section(one, other))
     if one.section or other.section:
         section, loss = (one, other) if one.section else (other, one)
         return loss.lacks is not None and (_of_section(section, loss) or _not_covered(section, loss))
     return one.lacks is not None and one.lacks is other.lacks and _one_persist_fixes(one, other)
+
+
+def _same_pair(one: Traits, other: Traits) -> bool:
+    """The same two places; also in another use of a function that both are in, as of one that writes any file."""
+    if (one.lost, one.kept) == (other.lost, other.kept):
+        return True
+    lost, kept = line_of(one.lost), line_of(one.kept)
+    within = lost[:2] == kept[:2] and lost[-2:-1] == kept[-2:-1] and lost != kept
+    return within and (lost, kept) == (line_of(other.lost), line_of(other.kept))
 
 
 def _one_persist_fixes(one: Traits, other: Traits) -> bool:

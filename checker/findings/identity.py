@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.persistence.graph import PIECE_KINDS
 from crashcheck.analyzer.persistence.names import REMOVED, NameChange
-from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE, Ints
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.analyzer.persistence.shown_names import pattern_of
-from crashcheck.checker.results import FindingKind, Location
+from crashcheck.checker.results import FindingKind, Location, SourcePoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
 
-# Where an update comes from: (AT, file, line, column, which files it changes there, function, variable) in the source;
+# Where an update comes from: (AT, file, line, column, which use of it that is, function, variable) in the source;
 # where nothing is known of that, ("offset", watched file, what of it, offset), and _END for the offset of what a call
 # appends; _NOWHERE of no update.
 Origin = tuple[str, ...]
@@ -32,7 +32,7 @@ _ID_DIGITS = 12
 _OPERATOR = re.compile(r"(?<!\w)operator(?!\w)")  # its name may be `operator<<`, or have a type with arguments
 _ARGUMENTS = re.compile(r"<[^<>]*>")
 _END = "end"  # instead of an offset
-# Of a stable place in the source: file, function, variable, text, ordinal. A sixth is which files it changes there.
+# Of a stable place in the source: file, function, variable, text, ordinal. A sixth is which use of it that is.
 PLACE_PARTS = 5
 _NOWHERE: Origin = ("",)
 # One section that is not atomic: how the check ends on it may change with the data, so that is not in the id.
@@ -58,40 +58,43 @@ class Identities:
         here = self.subject.place(piece)
         if here is None:
             return self._offset(piece)
-        files = self._files_of(self.subject.event_of(piece))
-        return (AT, here.file, str(here.line), str(here.column), files, of_template(here.function), here.variable)
+        use = self._use(self.subject.event_of(piece))
+        return (AT, here.file, str(here.line), str(here.column), use, of_template(here.function), here.variable)
 
-    def _files_of(self, event: int) -> str:
-        """Which files a place changes with one of its calls: a helper that writes logs and snapshots is two places.
+    def _use(self, event: int) -> str:
+        """Which use of its place a change is: a helper that writes logs and snapshots, or any field, is several places.
 
-        Calls of a place belong together if the same functions led to them, or if they write files whose names differ in
-        numbers alone, or both belong to a third. "" where all belong together.
+        Calls of a place are one use if the same functions led to them, or if they change the same words, or files whose
+        names differ in numbers alone, or if both are one use with a third. "" where all are.
         """
-        if not self.subject.graph.family.names:
-            return ""
-        return self._files.get(int(self.subject.trace.calls(np.array([event]))[0]), "")
+        return self._uses.get(int(self.subject.trace.calls(np.array([event]))[0]), "")
 
     @cached_property
-    def _files(self) -> dict[int, str]:
-        """Of each call and its callers, where several are of one place: the first name that one of its files has."""
+    def _uses(self) -> dict[int, str]:
+        """Of each call and its callers, where a place has several: the first file, or the first callers, of its use."""
         import networkx as nx  # takes 0.1 s
 
-        subject, out = self.subject, dict[int, str]()
-        calls = subject.trace.calls(subject.graph.event).astype(np.int64)
-        _, firsts = np.unique(np.stack([calls, subject.graph.file]), axis=1, return_index=True)
-        of_line: dict[tuple[object, ...], nx.Graph[object]] = {}
+        subject, graph, out = self.subject, self.subject.graph, dict[int, str]()
+        named_by = "file" if graph.family.names else "callers"
+        calls = subject.trace.calls(graph.event).astype(np.int64)
+        words = np.zeros(len(graph), dtype=np.int64) if graph.family.names else graph.offset // WORD_BYTES
+        _, firsts = np.unique(np.stack([calls, graph.file, words]), axis=1, return_index=True)
+        of_line: dict[SourcePoint, nx.Graph[int | tuple[str, ...]]] = {}
         for piece in np.sort(firsts).tolist():
             call, here = int(calls[piece]), subject.place(piece)
-            if here is not None:
-                callers = tuple((frame.file, frame.function) for frame in here.stack)
+            if here is not None and not here.variable:
                 linked = of_line.setdefault(here.point, nx.Graph())
-                linked.add_edge(call, pattern_of(subject.path_of(piece)))
-                linked.add_edge(call, callers or (call,))
+                functions = (f"{Path(frame.file).name}:{of_template(frame.function)}" for frame in here.stack)
+                linked.add_edge(call, ("callers", *dict.fromkeys(functions)))
+                if graph.family.names:
+                    linked.add_edge(call, ("file", pattern_of(subject.path_of(piece))))
+                else:
+                    linked.add_edge(call, ("word", str(graph.file[piece]), str(words[piece])))
         for linked in of_line.values():
             groups = list(nx.connected_components(linked))
             for group in groups if len(groups) > 1 else ():
-                name = min(each for each in group if isinstance(each, str))
-                out |= {each: name for each in group if isinstance(each, int)}
+                name = min(each[1:] for each in group if isinstance(each, tuple) and each[0] == named_by)
+                out |= {each: " ".join(name) for each in group if isinstance(each, int)}
         return out
 
     def finding(self, kind: FindingKind, lost: int | None, kept: int | None) -> FindingKey:
@@ -119,7 +122,7 @@ class Identities:
             former = (of_instance, *former)
         whole = [self.stable_place(piece) for piece in (lost, kept)]
         in_part = self._in_part(kind, depth, whole)
-        if any(len(place) > PLACE_PARTS for place in whole):  # in another version it may change these files alone
+        if any(len(place) > PLACE_PARTS for place in whole):  # another version may have this use of it alone
             plain = [place[:PLACE_PARTS] for place in whole]
             former = (digest_of([kind.value, str(depth), *plain[0], *plain[1]]), *former)
             former = (*former, *self._in_part(kind, depth, plain))
@@ -142,8 +145,8 @@ class Identities:
             return self._offset(piece)
         ordinal = str(self.subject.provenance.ordinal(event))
         place = (_portable(here), of_template(here.function), here.variable, here.text, ordinal)
-        files = self._files_of(event)
-        return (*place, files) if files else place
+        use = self._use(event)
+        return (*place, use) if use else place
 
     def place_of_files(self, piece: int) -> Origin:
         """The stable place of an update, always with the name of the file that it changes, without numbers in it."""
@@ -229,7 +232,7 @@ def _part(place: Origin, named: slice) -> Origin:
 
 
 def line_of(place: Origin) -> Origin:
-    """An origin, whichever files are changed there."""
+    """An origin, whichever use of its place that is."""
     return (*place[:4], *place[5:]) if place[0] == AT else place
 
 

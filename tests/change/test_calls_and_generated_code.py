@@ -54,6 +54,64 @@ def test_another_file_that_a_helper_tears_is_introduced_though_the_base_has_a_fi
     assert (code, shown) == (1, {"log": "existing", "meta": "introduced"})
 
 
+HELPER = """
+#include <emmintrin.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+struct pool { uint64_t value, apart[7], valid, apart2[7], count, apart3[7], counted; };
+static void flush(void *line) { _mm_clflush(line); _mm_sfence(); }
+static void set(uint64_t *to, uint64_t value) { *to = value; }
+static void put(struct pool *pool)
+{
+    set(&pool->value, 1);
+    set(&pool->valid, 1);
+    flush(&pool->valid);
+}
+static void count(struct pool *pool)
+{
+    set(&pool->count, 1);
+    FLUSH
+    set(&pool->counted, 1);
+    flush(&pool->counted);
+}
+int main(int words, char **word)
+{
+    int file = open(word[2], O_RDWR | O_CREAT, 0600);
+    struct pool *pool = MAP_FAILED;
+    if (!ftruncate(file, 4096))
+        pool = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (strcmp(word[1], "work"))
+        return pool->valid > pool->value || pool->counted > pool->count;
+    put(pool);
+    count(pool);
+    return 0;
+}
+"""
+HELPER_CONFIG = """
+[build]
+command = "crashcheck-cc -O1 -g -o store store.c"
+[workload]
+command = "./store work {pool}/p"
+[pool]
+files = ["p"]
+[check]
+command = "./store check {pool}/p"
+"""
+
+
+def test_a_flush_deleted_behind_a_helper_is_introduced_though_the_base_lacks_one_behind_another_call_of_it(
+    project: Project,
+) -> None:
+    for flush in ("flush(&pool->count);", ""):
+        source = HELPER.replace("FLUSH", flush)
+        write(project, {"store.c": source, "crashcheck.toml": HELPER_CONFIG, ".gitignore": "/store\n/out.json\n"})
+    code, report = project.run()
+    assert (code, compared(report)[0]) == (1, "introduced")
+
+
 def forget(project: Project, stop: str) -> None:
     """The kept result of the base, as a search leaves it that found nothing and ended for this reason."""
     (kept,) = (project.cache / "results").glob("*.json")

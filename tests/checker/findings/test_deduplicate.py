@@ -310,6 +310,17 @@ def test_a_helper_is_no_section_of_its_callers_if_they_write_other_files_with_it
     assert fixed_together(unsynced, replace(unsynced, lost=in_new))  # by one sync at the line
 
 
+def test_a_section_within_one_function_is_one_bug_whatever_it_is_used_for() -> None:
+    """One that writes any file: it opens the file, and writes it."""
+    pairs = [
+        ((AT, "io.c", "2", "1", use, "save", ""), (AT, "io.c", "3", "1", use, "save", "")) for use in ("index", "log")
+    ]
+    one, other = (replace(HELD, kept=opened, lost=written) for opened, written in pairs)
+    assert fixed_together(one, other)
+    in_another = [replace(each, lost=(*each.lost[:5], "put", "")) for each in (one, other)]
+    assert not fixed_together(*in_another)
+
+
 def test_the_callers_of_a_place_begin_at_the_function_that_the_end_is_in() -> None:
     main, put, commit = (Frame(name, "hash.c", line) for line, name in ((90, "main"), (20, "put"), (30, "put")))
     deep = Frame("copy", "hash.c", 40)
