@@ -320,10 +320,14 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
         then = f" before {unsynced}{_written(kept, lost)} is synced"
         return f"{other} can {condition} after a crash while {gone} is gone: {kept.done('remove', gone, then)}"
     renamed = kept.kind == NAME and kept.named.what == RENAME and state.holds(kept.named.to, kept.file)
-    if renamed and kept.file == lost.file and lost.kind != NAME and condition:
+    if renamed and lost.kind != NAME and condition:
         new, old = _quoted(kept.named.to), _quoted(kept.named.path) if kept.named.path else "another file"
-        then = f" before its data{_written(kept, lost)} are synced"
-        return f"{new} can {condition} after a crash: {kept.done('rename', old, then, f' to {new}')}"
+        other, beside, unsynced = new, "", f"its data{_written(kept, lost)} are"
+        if kept.file != lost.file:
+            other = state.name_of(lost)
+            beside, unsynced = f" while {new} is in place", f"{other}{_written(kept, lost)} is"
+        then = kept.done("rename", old, f" before {unsynced} synced", f" to {new}")
+        return f"{other} can {condition} after a crash{beside}: {then}"
     if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
         return _size_alone(state, kept, lost)
     if kept.file == lost.file and kept.what.startswith("what was") and lost.what.startswith("what was"):

@@ -134,6 +134,15 @@ def published(t: CallsBuilder) -> None:
     t.move("f.part", "f.new")
 
 
+def replaced_beside_another(t: CallsBuilder) -> None:
+    t.open("part")
+    t.write("part", 0, b"part" * 1000)
+    t.open("tmp")
+    t.write("tmp", 0, NEW)
+    t.fsync("tmp")
+    t.move("tmp", "f")
+
+
 def rotated(t: CallsBuilder) -> None:
     t.append("f", len(OLD), NEW)
     t.move("f", "f.1")
@@ -257,6 +266,11 @@ SHAPES = [
         "ext4",
         "`f.new` can hold zeros instead of some of its data after a crash: "
         "`f.part` is renamed to `f.new` before its data are synced",
+    ),
+    (
+        replaced_beside_another,
+        "ext4",
+        "`part` can be empty after a crash while `f` is in place: `tmp` is renamed to `f` before `part` is synced",
     ),
     (
         rotated,
