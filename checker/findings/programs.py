@@ -37,4 +37,8 @@ def no_line(trace: Trace, event: int) -> str:
     """Why a call of an interpreter has no line, "" for other programs."""
     program = program_of(trace, event)
     reason = next((reason for named, reason in _REASONS if named.search(program)), "")
+    row = trace.events[event]
+    known = map(trace.call_sites.get, (int(row["site"]), *trace.stack(int(row["stack"]))))
+    if reason and any(site is not None and site.name for site in known):
+        reason = "no function of the program was on the stack of the call"
     return f"no line is known: {reason.format(program=program)}" if reason else ""

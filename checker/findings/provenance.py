@@ -13,7 +13,7 @@ import numpy as np
 import crashcheck
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.trace.native_lines import NativeLines, NativePlace
-from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.analyzer.trace.reader import CallSite, Trace
 from crashcheck.checker.fixes.source.c_source import Macro, Source, known_macros, visible
 from crashcheck.checker.fixes.source.c_targets import target
 from crashcheck.checker.results import Frame, Location
@@ -43,6 +43,7 @@ _LIBRARY = re.compile(
 _OF_JAVA = re.compile(r"^(java|javax|jdk|sun|com/sun|kotlin|scala|groovy|clojure)/")
 _WITHOUT_SOURCE = re.compile(r"^[^/<].*\.(java|kt|scala|groovy|clj)$")
 _INTERPRETER = re.compile(r"/(python|pypy|node|nodejs|perl|php|ruby|bash)[\d.-]*$|/lib(python|perl|php|ruby)[\w.-]*$")
+_THREADS = re.compile(r"/threading\.py$")  # of Python's library, which begins each thread
 OWN = 2  # of a program itself
 _HOME = Path(crashcheck.__file__).parent
 _CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
@@ -170,7 +171,7 @@ class TraceProvenance:
         known = (self._trace.call_sites.get(site) for site in sites)
         scripted = [site for site in known if site is not None and site.name]
         chain = [site for site in scripted if not site.module.startswith(_CALLERS) and not _OF_JAVA.search(site.module)]
-        if not chain:
+        if not chain or _is_of_library_thread(chain):
             return None, 0
         return self._innermost([NativePlace(site.name, site.module, site.line, site.column) for site in chain])
 
@@ -193,6 +194,12 @@ class TraceProvenance:
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
         text = source_line(here.file, here.line)
         return Location(file, here.line, here.column, here.function, "", stack, text), own[at]
+
+
+def _is_of_library_thread(chain: Sequence[CallSite]) -> bool:
+    """Whether a thread of Python has no function but those of the library, as one that serves an executor."""
+    begun = _THREADS.search(chain[-1].module) is not None and chain[-1].name.rpartition(".")[2] == "_bootstrap"
+    return begun and not any(ownership(site.module) for site in chain)
 
 
 def ownership(path: str) -> int:

@@ -305,6 +305,7 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
 
 
 PROGRAM, PACKAGE = "/home/u/app/save.py", "/home/u/.venv/lib/python3.11/site-packages/store/db.py"
+THREADS = "/usr/lib/python3.11/threading.py"
 LIBRARY, FROZEN = "/usr/lib/python3.11/pathlib.py", "<frozen runpy>"
 
 
@@ -351,6 +352,18 @@ def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
 def test_a_source_is_the_programs_own_a_packages_or_of_a_library(path: str, owned: int) -> None:
     """A launcher is a package's; names without a folder are those of `go build -trimpath`."""
     assert ownership(path) == owned
+
+
+@pytest.mark.parametrize("begins", [PROGRAM, LIBRARY])
+def test_a_thread_with_functions_of_the_library_alone_is_nobodys_place(begins: str, tmp_path: Path) -> None:
+    """As one of an executor, to which a coroutine gave a call."""
+    t = CallsBuilder(tmp_path / "t.cct", {"f": b""})
+    for file, name in ((THREADS, "Thread._bootstrap"), (THREADS, "Thread.run"), (begins, "work")):
+        t.stack = t.stack_def(t.stack, t.python_site(file, name, 7))
+    t.site = t.call_site("/lib/libc.so.6", 64)
+    t.write("f", 0, b"new")
+    place = TraceProvenance(t.trace(), ProgramFacts({}, (), ()), tmp_path / "project").of(len(t.records) - 1)
+    assert (place.file if place is not None else "") == (PROGRAM if begins == PROGRAM else "")
 
 
 @pytest.mark.parametrize(("name", "has_source", "line"), [("node", False, 0), ("node", True, 2), ("app", False, 2)])
