@@ -99,7 +99,7 @@ static inline struct word *cc_word(uintptr_t address, bool make)
     return LIKELY(word && word->grain) ? word : cc_find_word(address, make);
 }
 
-/* What `bytes` is for follows it. */
+/* To be read before `bytes`, which is written first. */
 static inline unsigned cc_grain(const struct word *word)
 {
     return __atomic_load_n(&word->grain, __ATOMIC_ACQUIRE);
