@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from crashcheck.runtime.nodes.machines import NodeCommand
 from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import NodeWorld
 from support.node_runs import output, usual
+
+sys.path.insert(0, str(Path(__file__).parent))
+import real_programs
 
 pytestmark = pytest.mark.slow
 
@@ -85,3 +90,50 @@ def test_three_nodes_of_etcd_elect_a_leader_and_the_run_is_repeated(tmp_path: Pa
     runs = [until_the_client_ends(commands, tmp_path / "world") for _ in range(2)]
     assert output(runs[0], 3) == b"OK\na\n1\n"
     assert runs[0] == runs[1]
+
+
+def test_a_consumer_of_openldap_gets_what_its_provider_has_and_the_run_is_repeated(tmp_path: Path) -> None:
+    installed("slapd", "ldapadd", "ldapsearch")
+    urls = [f"ldap://{address_of(node)}" for node in range(2)]
+    provides = "overlay syncprov"
+    consumes = f"syncrepl rid=1 provider={urls[0]} type=refreshAndPersist retry=1,+ searchbase=dc=x"
+    consumes = consumes.replace("1,+", '"1 +"') + " bindmethod=simple binddn=cn=a,dc=x credentials=s"
+    commands = []
+    for node, own in enumerate((provides, consumes)):
+        seed = tmp_path / f"seed{node}"
+        (seed / "db").mkdir(parents=True)
+        (seed / "slapd.conf").write_text(
+            "include /etc/ldap/schema/core.schema\nmodulepath /usr/lib/ldap\nmoduleload back_mdb\nmoduleload syncprov\n"
+            f"serverID {node + 1}\nthreads 2\ndatabase mdb\nmaxsize 1048576\ndirectory db\nsuffix dc=x\n"
+            f"rootdn cn=a,dc=x\nrootpw s\n{own}\n"
+        )
+        slapd = ("slapd", "-f", "slapd.conf", "-h", f"{urls[node]}/", "-d", "0")
+        commands.append(NodeCommand(slapd, seed=seed))
+    entry = "dn: dc=x\\nobjectClass: dcObject\\nobjectClass: organization\\no: x\\ndc: x\\n"
+    own = "-x -D cn=a,dc=x -w s"
+    add, ask = f"ldapadd {own} -H {urls[0]}", f"ldapsearch {own} -LLL -H {urls[1]} -b dc=x dn"
+    commands.append(shell(f"sleep 2; printf '{entry}' | {add}; sleep 3; {ask}"))
+    runs = [until_the_client_ends(commands, tmp_path / "world") for _ in range(2)]
+    assert output(runs[0], 2) == b'adding new entry "dc=x"\n\ndn: dc=x\n\n'
+    assert runs[0] == runs[1]
+
+
+def test_a_client_of_berkeley_db_shows_what_the_master_wrote_and_ten_runs_are_equal(tmp_path: Path) -> None:
+    """ex_rep_mgr, the example that MODIST's authors tested, with Debian's library."""
+    if not Path("/usr/include/db.h").exists():
+        pytest.skip("Debian's libdb5.3-dev is not installed")
+    try:
+        example = real_programs.source("db5.3") / "examples" / "c" / "ex_rep"
+    except real_programs.Unavailable as error:
+        pytest.skip(str(error))
+    program = str(tmp_path / "ex_rep_mgr")
+    sources = [str(example / "mgr" / "rep_mgr.c"), str(example / "common" / "rep_common.c")]
+    subprocess.run(["cc", "-g", "-w", *sources, "-o", program, "-ldb-5.3", "-lpthread"], check=True)
+    own = [f"{program} -h . -{flag} {address_of(node)}:6000" for node, flag in enumerate("Ll")]
+    commands = [
+        shell(f"(sleep 5; echo IBM 100; sleep 60) | {own[0]} -M"),
+        shell(f"(sleep 20; echo; sleep 2; echo quit) | {own[1]} -C -r {address_of(0)}:6000"),
+    ]
+    first, *others = (until_the_client_ends(commands, tmp_path / "world") for _ in range(10))
+    assert b"\n\tIBM\t100\n" in output(first, 1)
+    assert all(other == first for other in others)
