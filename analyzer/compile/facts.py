@@ -213,15 +213,16 @@ def _unpack(raw: bytes, key: int) -> UnitFacts:
     )
 
 
-def decode(section: bytes, origin: str) -> list[UnitFacts]:
-    """All units in a section (the linker concatenates them, with zeros between).
+def decode(section: bytes, origin: str, *, torn: bool = False) -> list[UnitFacts]:
+    """All units in a section (the linker concatenates them, with zeros between). `torn`: of those whose writer was
+    killed the magic is not there yet, and the rest is passed over.
 
     Raises CrashcheckError `facts-corrupt` and `facts-version`, naming `origin`.
     """
     result = []
     at = 0
     while at < len(section):
-        if section[at] == 0:
+        if section[at] == 0 or (torn and not section.startswith(MAGIC, at)):
             at += 1
             continue
         if len(section) - at < _HEADER.size or section[at : at + len(MAGIC)] != MAGIC:

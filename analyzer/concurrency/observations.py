@@ -89,7 +89,7 @@ def read_log(path: Path) -> Log:
     except OSError as error:
         raise _bad(path, str(error.strerror)) from error
     rows = rows[rows["written"] != 0]
-    units = {unit.key: unit for unit in decode(facts, str(path))}
+    units = {unit.key: unit for unit in decode(facts, str(path), torn=True)}
     lost = tuple(
         f"{int(header[name])} {what}"
         for name, what in (

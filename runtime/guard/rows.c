@@ -143,5 +143,8 @@ void cc_rows_meet(const struct cc_guard_unit *unit)
             return;
         }
     } while (!__atomic_compare_exchange_n(&cc_log->facts_used, &used, used + bytes, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    raw_move(facts + used, head, sizeof *head + head->packed_bytes);
+    uint64_t magic; /* last: a process that is killed here leaves the rest readable */
+    raw_move(&magic, head->magic, sizeof magic);
+    raw_move(facts + used + sizeof magic, (const char *)head + sizeof magic, sizeof *head - sizeof magic + head->packed_bytes);
+    __atomic_store_n((uint64_t *)(facts + used), magic, __ATOMIC_RELEASE);
 }

@@ -192,6 +192,17 @@ def test_a_damaged_log_is_an_error_that_names_it(project: Project) -> None:
         assert f"{log}" in project.run("guard", "report", str(log), status=2)
 
 
+def test_a_log_is_read_although_its_program_was_killed_while_it_wrote_its_facts(project: Project) -> None:
+    """Their first word is written last."""
+    project.run("learn", "--runs", "1")
+    project.run("guard")
+    assert project.program("late") == 0
+    log = project.folder / "log"
+    magic = b"CRSHFCT\n"
+    log.write_bytes(log.read_bytes().replace(magic, bytes(len(magic))))
+    assert project.run("guard", "report", "log", status=1).splitlines()[0] == LATE
+
+
 def test_a_program_that_was_guarded_with_other_sets_is_reported_as_that(project: Project) -> None:
     project.run("learn", "--runs", "1")
     project.run("guard")
