@@ -97,6 +97,8 @@ def _lines(value: object, indent: str) -> Iterator[str]:
         elif isinstance(item, dict):
             yield f"{indent}{name}"
             yield from _lines(item, indent + "  ")
+        elif isinstance(item, list):
+            yield from (f"{indent}{name}: {one}" for one in item)
         else:
             yield f"{indent}{name:34} {item:>10}"
 

@@ -48,7 +48,42 @@ static void ends(void *block)
         __atomic_fetch_add(&cc_log->unforgotten, 1, __ATOMIC_RELAXED);
 }
 
-/* Of C++'s operators, which a program in C lacks. */
+/* What a library freed, it freed unseen: a block that begins is a new variable, whatever was known of its memory. */
+static void *begins(void *block, size_t size)
+{
+    if (block)
+        cc_guard_forget(block, size);
+    return block;
+}
+
+#define ALLOCATE(name, parameters, arguments, size)                                                                    \
+    MODEL void *cc_wrap_##name parameters;                                                                             \
+    void *cc_wrap_##name parameters                                                                                    \
+    {                                                                                                                  \
+        return begins(name arguments, size);                                                                           \
+    }
+ALLOCATE(malloc, (size_t bytes), (bytes), bytes)
+ALLOCATE(calloc, (size_t count, size_t bytes), (count, bytes), count * bytes)
+ALLOCATE(aligned_alloc, (size_t align, size_t bytes), (align, bytes), bytes)
+
+MODEL int cc_wrap_posix_memalign(void **block, size_t align, size_t bytes);
+int cc_wrap_posix_memalign(void **block, size_t align, size_t bytes)
+{
+    int failed = posix_memalign(block, align, bytes);
+    if (!failed)
+        begins(*block, bytes);
+    return failed;
+}
+
+/* Of C++'s operators, which a program in C lacks: it never calls these. */
+#define NEW(name, parameters, arguments)                                                                               \
+    void *name parameters __attribute__((weak));                                                                       \
+    ALLOCATE(name, parameters, arguments, bytes)
+NEW(_Znwm, (size_t bytes), (bytes))
+NEW(_Znam, (size_t bytes), (bytes))
+NEW(_ZnwmSt11align_val_t, (size_t bytes, size_t align), (bytes, align))
+NEW(_ZnamSt11align_val_t, (size_t bytes, size_t align), (bytes, align))
+
 #define DELETE(name, parameters, arguments)                                                                            \
     void name parameters __attribute__((weak));                                                                        \
     MODEL void cc_wrap_##name parameters;                                                                              \
@@ -81,14 +116,14 @@ MODEL void *cc_wrap_realloc(void *block, size_t size);
 void *cc_wrap_realloc(void *block, size_t size)
 {
     ends(block);
-    return realloc(block, size);
+    return begins(realloc(block, size), size);
 }
 
 MODEL void *cc_wrap_reallocarray(void *block, size_t count, size_t size);
 void *cc_wrap_reallocarray(void *block, size_t count, size_t size)
 {
     ends(block);
-    return reallocarray(block, count, size);
+    return begins(reallocarray(block, count, size), count * size);
 }
 
 MODEL int cc_wrap_munmap(void *address, size_t size);

@@ -160,7 +160,8 @@ void cc_ready_thread(void)
 
 static void forget_in(struct word *word, unsigned offset, unsigned size)
 {
-    if (!word->grain)
+    unsigned grain = cc_grain(word);
+    if (!grain || (grain == WORD_BYTES && !word->records[0].last)) /* nothing is known, as of a block that was freed before */
         return;
     cc_ready_thread();
     cc_take(word);

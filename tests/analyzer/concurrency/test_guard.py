@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
 from crashcheck.analyzer.concurrency.observations import HEADER, HEADER_BYTES, ObservationKind, read_log
 from support import compilers
 from support.command_line import run_crashcheck
@@ -298,6 +299,37 @@ def test_a_preloaded_allocator_is_asked_for_the_size_of_what_it_frees_only_if_it
     subprocess.run([project.folder / "program"], env=environment, check=True, timeout=60)
     freed = [] if sizes else ["3 freed blocks of an allocator without malloc_usable_size, whose accesses still count"]
     assert list(read_log(log).lost) == freed
+
+
+FREED_BY_LIBRARY = """
+#include <pthread.h>
+#include <stdlib.h>
+void library_frees(void *block);
+static void *body(void *place) { *(long *)place += 1; return NULL; }
+int main(void) {
+    for (int time = 0; time < 3; time++) {
+        long *place = malloc(sizeof *place);
+        pthread_t thread;
+        *place = 0;
+        pthread_create(&thread, NULL, body, place);
+        pthread_join(thread, NULL);
+        library_frees(place);
+    }
+    return 0;
+}
+"""
+
+
+def test_a_block_that_a_library_freed_is_a_new_variable_when_it_is_allocated(project: Project) -> None:
+    library = project.folder / "library.c"
+    library.write_text("#include <stdlib.h>\nvoid library_frees(void *block) { free(block); }\n", encoding="utf-8")
+    command = [*compilers.c_compiler(), "-shared", "-fPIC", "-o", "library.so", "library.c"]
+    subprocess.run(command, cwd=project.folder, check=True)
+    project.environment["FLAGS"] = str(project.folder / "library.so")
+    project.source(FREED_BY_LIBRARY)
+    project.run("learn", "--runs", "1")
+    learned = AnticipatingInvariants.load(project.folder / "crashcheck.learned.json")
+    assert learned.sites["program.c:main:store:1"].before == {None}
 
 
 @pytest.mark.parametrize("path", ["/no/such/folder/log", "{own}"])
