@@ -18,7 +18,8 @@ import numpy as np
 from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, LINE_BYTES, WORD_BYTES
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.flushers import FlushSite, UsualFlushes
-from crashcheck.checker.findings.identity import AT, Identities, Origin, line_of, of_template
+from crashcheck.checker.findings.identity import AT, Identities, Origin, line_of
+from crashcheck.checker.findings.templates import of_template
 from crashcheck.checker.results import FindingKind, Location, Outcome, SourceFunction
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,11 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import number_rows, ranges, unique
 from crashcheck.analyzer.persistence.graph import PIECE_KINDS
 from crashcheck.analyzer.persistence.names import REMOVED, NameChange
-from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE, WORD_BYTES, Ints
+from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE, Ints
 from crashcheck.analyzer.persistence.shown_names import pattern_of
-from crashcheck.checker.results import FindingKind, Location, SourcePoint
+from crashcheck.checker.findings.templates import of_template
+from crashcheck.checker.findings.uses import find_uses
+from crashcheck.checker.results import FindingKind, Location
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as EventKind
 
@@ -29,8 +30,6 @@ FindingKey = tuple[FindingKind, Origin, Origin]
 
 AT = "at"  # opens the origin of what has a place in the source
 _ID_DIGITS = 12
-_OPERATOR = re.compile(r"(?<!\w)operator(?!\w)")  # its name may be `operator<<`, or have a type with arguments
-_ARGUMENTS = re.compile(r"<[^<>]*>")
 _END = "end"  # instead of an offset
 # Of a stable place in the source: file, function, variable, text, ordinal. A sixth is which use of it that is.
 PLACE_PARTS = 5
@@ -61,41 +60,13 @@ class Identities:
         use = self._use(self.subject.event_of(piece))
         return (AT, here.file, str(here.line), str(here.column), use, of_template(here.function), here.variable)
 
-    def _use(self, event: int) -> str:
-        """Which use of its place a change is: a helper that writes logs and snapshots, or any field, is several places.
-
-        Calls of a place are one use if the same functions led to them, or if they change the same words, or files whose
-        names differ in numbers alone, or if both are one use with a third. "" where all are.
-        """
-        return self._uses.get(int(self.subject.trace.calls(np.array([event]))[0]), "")
-
     @cached_property
     def _uses(self) -> dict[int, str]:
-        """Of each call and its callers, where a place has several: the first file, or the first callers, of its use."""
-        import networkx as nx  # takes 0.1 s
+        return find_uses(self.subject)
 
-        subject, graph, out = self.subject, self.subject.graph, dict[int, str]()
-        named_by = "file" if graph.family.names else "callers"
-        calls = subject.trace.calls(graph.event).astype(np.int64)
-        words = np.zeros(len(graph), dtype=np.int64) if graph.family.names else graph.offset // WORD_BYTES
-        _, firsts = np.unique(np.stack([calls, graph.file, words]), axis=1, return_index=True)
-        of_line: dict[SourcePoint, nx.Graph[int | tuple[str, ...]]] = {}
-        for piece in np.sort(firsts).tolist():
-            call, here = int(calls[piece]), subject.place(piece)
-            if here is not None and not here.variable:
-                linked = of_line.setdefault(here.point, nx.Graph())
-                functions = (f"{Path(frame.file).name}:{of_template(frame.function)}" for frame in here.stack)
-                linked.add_edge(call, ("callers", *dict.fromkeys(functions)))
-                if graph.family.names:
-                    linked.add_edge(call, ("file", pattern_of(subject.path_of(piece))))
-                else:
-                    linked.add_edge(call, ("word", str(graph.file[piece]), str(words[piece])))
-        for linked in of_line.values():
-            groups = list(nx.connected_components(linked))
-            for group in groups if len(groups) > 1 else ():
-                name = min(each[1:] for each in group if isinstance(each, tuple) and each[0] == named_by)
-                out |= {each: " ".join(name) for each in group if isinstance(each, int)}
-        return out
+    def _use(self, event: int) -> str:
+        """Which use of its place a change is; "" where it has a single one."""
+        return self._uses.get(int(self.subject.trace.calls(np.array([event]))[0]), "")
 
     def finding(self, kind: FindingKind, lost: int | None, kept: int | None) -> FindingKey:
         return kind, self.origin(lost), self.origin(kept)
@@ -238,15 +209,6 @@ def line_of(place: Origin) -> Origin:
 
 def digest_of(parts: list[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_ID_DIGITS]
-
-
-def of_template(function: str) -> str:
-    """A function's name without template arguments: all instantiations of a template are one place."""
-    operator = _OPERATOR.search(function)
-    head = function if operator is None else function[: operator.start()]
-    while (plain := _ARGUMENTS.sub("", head)) != head:
-        head = plain
-    return head if operator is None else head + function[operator.start() :]
 
 
 def _portable(here: Location) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from crashcheck.analyzer.trace import Trace
-from crashcheck.checker.findings.identity import Identities, digest_of, of_template
+from crashcheck.checker.findings.identity import Identities, digest_of
+from crashcheck.checker.findings.templates import of_template
 from crashcheck.checker.results import FindingKind, Frame, Location
 from crashcheck.checker.subject import NoProvenance, Subject
 from support.checked_worlds import FILE_BYTES, VALID, VALUE, World, words
