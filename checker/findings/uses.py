@@ -66,7 +66,7 @@ def _callers(here: Location) -> str:
 
 
 def _patterns(subject: Subject, rows: Ints, calls: Ints) -> tuple[Ints, dict[int, str]]:
-    """A number for what the file of each piece is called, whatever its numbers are; and of each call the first such name."""
+    """A number for the name of each piece's file, whatever numbers that has; and of each call the first such name."""
     number, first = number_rows(calls, subject.graph.file[rows])
     patterns = [pattern_of(subject.path_of(int(rows[at]))) for at in first.tolist()]
     _, known = np.unique(np.array(patterns, dtype=object), return_inverse=True)
