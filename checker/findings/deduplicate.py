@@ -178,8 +178,10 @@ def _same_pair(one: Traits, other: Traits) -> bool:
     if (one.lost, one.kept) == (other.lost, other.kept):
         return True
     lost, kept = line_of(one.lost), line_of(one.kept)
-    within = lost[:2] == kept[:2] and lost[-2:-1] == kept[-2:-1] and lost != kept
-    return within and (lost, kept) == (line_of(other.lost), line_of(other.kept))
+    in_one_function = lost[:2] == kept[:2] and lost[-2:-1] == kept[-2:-1]
+    in_one_call = lost != kept or not (one.lost_by or one.kept_by)  # nobody called it between the two
+    whole = in_one_function and in_one_call and not (one.torn or other.torn)
+    return whole and (lost, kept) == (line_of(other.lost), line_of(other.kept))
 
 
 def _one_persist_fixes(one: Traits, other: Traits) -> bool:

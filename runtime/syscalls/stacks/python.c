@@ -16,7 +16,8 @@
 #define LONGEST_TABLE (1u << 20)
 #define LONGEST_NAME 512u
 #define KNOWN 1024u           /* codes of a process */
-#define ON_C_STACK 3          /* owner of a frame that is no function's */
+#define NO_FUNCTIONS 3        /* owner of a frame, and any above: it is no function's */
+#define TAGS 7u               /* of a reference in a frame, from 3.14 on */
 
 enum { OBJECT_TYPE = 8, OBJECT_SIZE = 16, BYTES_DATA = 32, TEXT_LENGTH = 16, TEXT_STATE = 32 };
 
@@ -30,7 +31,7 @@ struct layout {
     bool through_c;           /* `frame` is of a _PyCFrame, which has the frame at `within_c` */
     uint16_t within_c;
 };
-/* By the minor version of Python 3, of its headers in Include/internal; 3.13 describes itself. */
+/* By the minor version of Python 3, of its headers in Include/internal; 3.13 and 3.14 describe themselves. */
 static const struct layout layouts[] = {
     [8] = {.interpreters = 32, .threads = 8, .next_thread = 8, .thread_id = 176, .frame = 24,
            .frame_code = 32, .frame_previous = 24, .frame_instruction = 104, .unit = 1,
@@ -95,27 +96,34 @@ static uint32_t minor_of(const char *path)
     return (*end == '\0' || strncmp(end, ".so", 3) == 0 || strcmp(end, " (deleted)") == 0) && minor < 100 ? (uint32_t)minor : 0;
 }
 
-/* From 3.13 on the runtime describes itself: words behind a cookie and a version (_Py_DebugOffsets). */
+/* From 3.13 on the runtime describes itself: words behind a cookie and a version (_Py_DebugOffsets). 3.14 has three more of an
+ * interpreter, and two more of a frame. */
 static bool described(struct tracee *thread, struct python *python)
 {
     enum { INTERPRETERS = 5, NEXT_INTERPRETER = 8, THREADS = 9, NEXT_THREAD = 21, FRAME = 23, THREAD = 24, PREVIOUS = 29,
            EXECUTABLE = 30, INSTRUCTION = 31, OWNER = 33, FILE_NAME = 35, NAME = 37, LINES = 38, FIRST_LINE = 39, START = 43,
-           WORDS = 44 };
+           WORDS = 49 };
     uint64_t word[WORDS];
     if (memory_read(thread, python->runtime, word, sizeof word) != sizeof word || memcmp(word, "xdebugpy", 8) != 0 ||
         word[1] >> 16 != (3u << 8 | python->minor) || word[2])
         return false;
-    for (unsigned i = INTERPRETERS; i < WORDS; i++)
-        if (word[i] > UINT16_MAX && (i == INTERPRETERS || i == NEXT_INTERPRETER || i == THREADS || i >= NEXT_THREAD))
+    const uint64_t *state = word + (python->minor > 13 ? 3 : 0), *code = word + (python->minor > 13 ? 5 : 0);
+    const uint64_t wanted[] = {
+        word[INTERPRETERS], word[NEXT_INTERPRETER], word[THREADS], state[NEXT_THREAD], state[FRAME], state[THREAD],
+        state[PREVIOUS], state[EXECUTABLE], state[INSTRUCTION], state[OWNER], code[FILE_NAME], code[NAME], code[LINES],
+        code[FIRST_LINE], code[START],
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (wanted[i] > UINT16_MAX)
             return false;
     python->at = (struct layout){
         .interpreters = (uint16_t)word[INTERPRETERS], .next_interpreter = (uint16_t)word[NEXT_INTERPRETER],
-        .threads = (uint16_t)word[THREADS], .next_thread = (uint16_t)word[NEXT_THREAD], .frame = (uint16_t)word[FRAME],
-        .thread_id = (uint16_t)word[THREAD], .frame_previous = (uint16_t)word[PREVIOUS],
-        .frame_code = (uint16_t)word[EXECUTABLE], .frame_instruction = (uint16_t)word[INSTRUCTION],
-        .frame_owner = (uint16_t)word[OWNER], .code_file = (uint16_t)word[FILE_NAME], .code_name = (uint16_t)word[NAME],
-        .code_lines = (uint16_t)word[LINES], .code_first_line = (uint16_t)word[FIRST_LINE],
-        .code_start = (uint16_t)word[START], .ascii = 40, .unicode = 56,
+        .threads = (uint16_t)word[THREADS], .next_thread = (uint16_t)state[NEXT_THREAD], .frame = (uint16_t)state[FRAME],
+        .thread_id = (uint16_t)state[THREAD], .frame_previous = (uint16_t)state[PREVIOUS],
+        .frame_code = (uint16_t)state[EXECUTABLE], .frame_instruction = (uint16_t)state[INSTRUCTION],
+        .frame_owner = (uint16_t)state[OWNER], .code_file = (uint16_t)code[FILE_NAME], .code_name = (uint16_t)code[NAME],
+        .code_lines = (uint16_t)code[LINES], .code_first_line = (uint16_t)code[FIRST_LINE],
+        .code_start = (uint16_t)code[START], .ascii = 40, .unicode = 56,
     };
     return true;
 }
@@ -145,7 +153,7 @@ struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *
     bool known = python->runtime && python->code_type && python->text_type && python->bytes_type;
     if (known && minor < sizeof layouts / sizeof *layouts)
         python->at = layouts[minor];
-    if (known && (minor == 13 ? described(thread, python) : true) && fits(&python->at))
+    if (known && (minor == 13 || minor == 14 ? described(thread, python) : true) && fits(&python->at))
         return &python->interpreter;
     free(python);
     return NULL;
@@ -276,9 +284,9 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
         if (!bytes)
             break;
         frame = word_in(bytes, at->frame_previous);
-        if (at->frame_owner && bytes[at->frame_owner] == ON_C_STACK)
+        if (at->frame_owner && bytes[at->frame_owner] >= NO_FUNCTIONS)
             continue;
-        addresses[depth] = word_in(bytes, at->frame_code);
+        addresses[depth] = word_in(bytes, at->frame_code) & ~(uint64_t)TAGS;
         instructions[depth] = word_in(bytes, at->frame_instruction);
         if (at->unit)
             instructions[depth] = (uint64_t)at->unit * (uint32_t)instructions[depth];

@@ -24,7 +24,7 @@ from support.script_stacks import frames_of, traced
 
 PROGRAM = RUNTIME_PROGRAMS / "python_stacks.py"
 DEBIANS = "/usr/bin/python3"
-MINORS = range(8, 14)  # of Python 3, that the recorder knows
+MINORS = range(8, 15)  # of Python 3, that the recorder knows
 
 
 @cache
