@@ -271,8 +271,10 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *ruby_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    if (!(module_begins(path, "ruby") || module_begins(path, "libruby")) || !symbols_of(thread, base, &symbols) ||
-        !symbol(thread, &symbols, "ruby_current_ec")) /* a variable of each thread, since 3.0 */
+    if (!(module_begins(path, "ruby") || module_begins(path, "libruby")) || !symbols_of(thread, base, &symbols))
+        return NULL;
+    uint64_t version = symbol(thread, &symbols, "ruby_api_version");
+    if (!version || (uint32_t)word_of(thread, version) < 3) /* the context is a variable of each thread since 3.0 */
         return NULL;
     struct ruby *ruby = interpreter_made(sizeof *ruby, frames_of);
     return &ruby->interpreter;
