@@ -1,5 +1,5 @@
 /* Which Perl functions a thread is in: the contexts of perl's interpreter, read from the program's memory while the thread waits in
- * a call. Where its structures are is known of perl 5.24 to 5.40 with threads, as distributions build it. A statement counts
+ * a call. Where its structures are is known of perl 5.24 to 5.42 with threads, as distributions build it. A statement counts
  * only if its operation is the one of statements, a function only if it is one: other builds have no frames. */
 #include <string.h>
 
@@ -11,6 +11,7 @@
 #define IN_MEMORY 4096u     /* addresses below are none */
 #define CONTEXTS_READ 16u   /* contexts that are read at a time */
 #define KNOWN 256u          /* frames that are known */
+#define OPERATIONS 400u     /* that perl has */
 
 /* Offsets in PERL_SI; PERL_CONTEXT, and of a function in it from 5.30 on, and before; SV; XPVCV; XPVGV; HEK. */
 enum { CONTEXT_BYTES = 104, CONTEXT_STATEMENT = 16, CONTEXT_FUNCTION = 72, CONTEXT_FUNCTION_OLD = 64, BODY = 0, FLAGS = 12,
@@ -187,13 +188,26 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
     return depth;
 }
 
+/* The function that carries out an operation: since 5.42 only the table of all, and that of their names, are exported. */
+static uint64_t operation(struct tracee *thread, const struct symbols *symbols, const char *exported, const char *name)
+{
+    char found[16];
+    uint64_t function = symbol(thread, symbols, exported);
+    uint64_t names = symbol(thread, symbols, "PL_op_name"), functions = symbol(thread, symbols, "PL_ppaddr");
+    for (unsigned i = 0; !function && names && functions && i < OPERATIONS; i++)
+        if (memory_read(thread, word_of(thread, names + 8 * i), found, sizeof found) >= strlen(name) + 1 && strcmp(found, name) == 0)
+            function = word_of(thread, functions + 8 * i);
+    return function;
+}
+
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
     if (!(module_begins(path, "perl") || module_begins(path, "libperl.")) || !symbols_of(thread, base, &symbols))
         return NULL;
-    uint64_t current = symbol(thread, &symbols, "PL_curinterp"), statements = symbol(thread, &symbols, "Perl_pp_nextstate");
-    uint64_t debugged = symbol(thread, &symbols, "Perl_pp_dbstate");
+    uint64_t current = symbol(thread, &symbols, "PL_curinterp");
+    uint64_t statements = operation(thread, &symbols, "Perl_pp_nextstate", "nextstate");
+    uint64_t debugged = operation(thread, &symbols, "Perl_pp_dbstate", "dbstate");
     if (!current || !statements || !debugged)
         return NULL;
     struct perl *perl = interpreter_made(sizeof *perl, frames_of);
