@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.execution.tasks import FINAL, FIRST
@@ -11,9 +13,13 @@ from crashcheck.checker.oracles.acknowledged import PRINTED_NOTHING
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.verdicts.executor import Executor
+from crashcheck.command import Command
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.stages.recording import RecordedRun
+from crashcheck.wording import listed
+
+_SHOWN = 5  # names of what the workload left
 
 
 def check_uncrashed(
@@ -77,15 +83,26 @@ def uncrashed(
         printed = setup.recorded_stdout if final and setup.command.command.holds("stdout") else None
         empty = printed is not None and not printed.stat().st_size
         silent = f"{{stdout}} is empty: {PRINTED_NOTHING}. " if empty else ""
+        gone = _not_left(setup.command.command, Path(pool)) if final else ""
         limit = ""
         if mapped := executor.workers.limits.memory_bytes:  # one that needs more passes by hand
             limit = f"Here it may allocate no more than {mapped >> 20} MiB: [check] memory_mib. "
         raise CrashcheckError(
             "check-rejects-final" if final else "check-rejects-first",
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
-            f"{silent}{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
+            f"{gone}{silent}{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
         )
     executor.set_timeout(timeout_for(slowest_s))
+
+
+def _not_left(command: Command, pool: Path) -> str:
+    """Of a check that names a file of {pool}: that the workload left none of that name, and what it left."""
+    paths = (word.partition("{pool}/")[2] for word in command.named())
+    plain = (path for path in paths if path and not set("{}*?[$") & set(path))
+    missing = next((path for path in plain if pool.is_dir() and not os.path.lexists(pool / path)), None)
+    if missing is None:
+        return ""
+    return f"The workload left no {{pool}}/{missing}, but {listed(sorted(os.listdir(pool)), _SHOWN) or 'nothing'}. "
 
 
 def _ended(verdict: Verdict) -> str:

@@ -188,6 +188,24 @@ def test_a_check_that_rejects_an_uncrashed_image_is_shown(
     assert ("may allocate no more than" in caught.value.hint) == bool(memory)
 
 
+def test_a_check_of_a_file_that_the_workload_did_not_leave_is_shown_what_it_left(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    for name in "fedcba":
+        (left / name).touch()
+    for number, (command, hint) in enumerate(
+        [
+            ("test -e {pool}/data/p", "The workload left no {pool}/data/p, but a, b, c, d, e and 1 more. "),
+            ("test -e {pool}/a && false", ""),
+            ("ls {pool}/*.db", ""),
+        ]
+    ):
+        world = World(tmp_path / str(number), words(command), two_steps)
+        with world.executor() as executor, pytest.raises(CrashcheckError) as caught:
+            uncrashed(executor, first=False, shown_pools=(str(left), "/run/first"))
+        assert caught.value.hint.startswith(f"{hint}Try it yourself")
+
+
 def test_where_the_trace_lacks_updates_that_is_why_the_final_image_is_rejected(tmp_path: Path) -> None:
     world = World(tmp_path / "world", words("test $(od -An -tu8 -N8 {pool}/p) = 0"), two_steps)
     lacks = "p: 8 bytes at 0x40–0x47 are not accounted for"
