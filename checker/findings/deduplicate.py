@@ -179,7 +179,8 @@ def _same_pair(one: Traits, other: Traits) -> bool:
         return True
     lost, kept = line_of(one.lost), line_of(one.kept)
     in_one_function = lost[:2] == kept[:2] and lost[-2:-1] == kept[-2:-1]
-    in_one_call = lost != kept or not (one.lost_by or one.kept_by)  # nobody called it between the two
+    called_between = one.lost_by or one.kept_by or other.lost_by or other.kept_by
+    in_one_call = lost != kept or not called_between
     whole = in_one_function and in_one_call and not (one.torn or other.torn)
     return whole and (lost, kept) == (line_of(other.lost), line_of(other.kept))
 

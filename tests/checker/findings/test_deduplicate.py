@@ -320,7 +320,10 @@ def test_a_section_within_one_function_is_one_bug_whatever_it_is_used_for() -> N
     at_a_line = [replace(each, lost=each.kept) for each in (one, other)]  # with open(...) as file:
     assert fixed_together(*at_a_line)
     assert not fixed_together(*(replace(each, torn=True) for each in at_a_line))
-    assert not fixed_together(*(replace(each, lost_by=(ERASE,), kept_by=(ERASE,)) for each in at_a_line))
+    in_two_calls = [replace(each, lost_by=(ERASE,), kept_by=(ERASE,)) for each in at_a_line]
+    assert not fixed_together(*in_two_calls)
+    assert not fixed_together(at_a_line[0], in_two_calls[1])
+    assert not fixed_together(in_two_calls[1], at_a_line[0])
     in_another = [replace(each, lost=(*each.lost[:5], "put", "")) for each in (one, other)]
     assert not fixed_together(*in_another)
 
