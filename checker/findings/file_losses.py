@@ -376,7 +376,7 @@ def _torn(cause: Cause, state: _State, kept: FileChange, lost: FileChange) -> st
 
 def _after_output(subject: Subject, cause: Cause, lost: FileChange | None) -> str:
     """What was lost although the program had reported it as done."""
-    reported = " ".join(_report(subject, cause, ended=True))
+    reported = report_of(subject, cause)
     if lost is None:
         return f"after {reported} a crash {_fails(cause)}, although everything is on disk"
     what, now = lost.what, _State(subject, cause).name_of(lost) if lost.kind in (DATA, SIZE) else ""
@@ -387,24 +387,19 @@ def _after_output(subject: Subject, cause: Cause, lost: FileChange | None) -> st
     return f"{what} can be lost in a crash although {reported}{lost.at}"
 
 
-def report_to_come(subject: Subject, cause: Cause) -> str:
-    """ "`saved` is printed": the last that the outside world sees before the crash, while it is still to come."""
-    return " ".join(_report(subject, cause, ended=False))
-
-
-def _report(subject: Subject, cause: Cause, *, ended: bool) -> tuple[str, str]:
-    """ "`saved`", "was printed": the last that the outside world saw before the crash, and how."""
+def report_of(subject: Subject, cause: Cause, *, to_come: bool = False) -> str:
+    """ "`saved` was printed": the last that the outside world saw before the crash. `to_come`: "`saved` is printed"."""
     last = subject.space.points.last_acknowledging(cause.state.point)
-    be = "was" if ended else "is"
+    be = "is" if to_come else "was"
     if last is None:
-        return "its end", f"{be} reported"
+        return f"its end {be} reported"
     row = subject.trace.events[last]
     if int(row["kind"]) == Kind.MARK_END:
-        return f"operation {int(row['aux'])}", "had ended" if ended else "ends"
+        return f"operation {int(row['aux'])} {'ends' if to_come else 'had ended'}"
     if int(row["kind"]) != Kind.OUTPUT:
-        return "the command", "had ended well" if ended else "ends"
+        return f"the command {'ends' if to_come else 'had ended well'}"
     how = _SHOWN_AS.get(OutputKind(int(row["aux"])), "printed")
-    return _text(subject, subject.trace.data(last)) or "something", f"{be} {how}"
+    return f"{_text(subject, subject.trace.data(last)) or 'something'} {be} {how}"
 
 
 def _text(subject: Subject, data: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -74,10 +73,7 @@ class Identities:
     def stable(self, kind: FindingKind, lost: int | None, kept: int | None, depth: int = 1) -> str:
         """The finding's id: 12 hexadecimal digits."""
         kind = FindingKind.ATOMICITY if kind in _SAME_BUG else kind
-        return self._id(kind, lost, kept, depth)
-
-    def _id(self, kind: FindingKind, lost: int | None, kept: int | None, depth: int) -> str:
-        return digest_of([kind.value, str(depth), *self.stable_place(lost), *self.stable_place(kept)])
+        return _id(kind, depth, self.stable_place(lost), self.stable_place(kept))
 
     def likenesses(self, kind: FindingKind, lost: int | None, kept: int | None, depth: int = 1) -> tuple[str, ...]:
         """What a finding is still known by after its function or file got another name, or its lines another text.
@@ -86,44 +82,42 @@ class Identities:
         Of a template, one is the id that version 0.1 gave this instantiation. Of a section, the last is the id that
         it gave it when the check died of it.
         """
-        former = (self._id(FindingKind.RECOVERY_FAILURE, lost, kept, depth),) if kind in _SAME_BUG else ()
+        whole = self.stable_place(lost), self.stable_place(kept)
+        former = (_id(FindingKind.RECOVERY_FAILURE, depth, *whole),) if kind in _SAME_BUG else ()
         kind = FindingKind.ATOMICITY if kind in _SAME_BUG else kind
-        of_instance = digest_of([kind.value, str(depth), *self._of_instance(lost), *self._of_instance(kept)])
-        if of_instance != self._id(kind, lost, kept, depth):
+        of_instance = _id(kind, depth, self._of_instance(lost), self._of_instance(kept))
+        if of_instance != _id(kind, depth, *whole):
             former = (of_instance, *former)
-        whole = [self.stable_place(piece) for piece in (lost, kept)]
-        in_part = self._in_part(kind, depth, whole)
         if any(len(place) > PLACE_PARTS for place in whole):  # another version may have this use of it alone
-            plain = [place[:PLACE_PARTS] for place in whole]
-            former = (digest_of([kind.value, str(depth), *plain[0], *plain[1]]), *former)
-            former = (*former, *self._in_part(kind, depth, plain))
-        return (*in_part, *former)
-
-    def _in_part(self, kind: FindingKind, depth: int, places: Sequence[Origin]) -> tuple[str, ...]:
-        """Two places by their texts, and by their names; those without a source by all that the id has."""
-        return tuple(
-            digest_of([name, kind.value, str(depth), *_part(places[0], named), *_part(places[1], named)])
+            former = (_id(kind, depth, *(place[:PLACE_PARTS] for place in whole)), *former)
+        in_part = (
+            digest_of([name, kind.value, str(depth), *_part(whole[0], named), *_part(whole[1], named)])
             for name, named in (("by text", slice(2, 4)), ("by name", slice(3)))
         )
+        return (*in_part, *former)
 
     def stable_place(self, piece: int | None) -> Origin:
         """Where an update comes from, without line numbers and absolute paths: equal in another version's recording."""
         if piece is None:
             return _NOWHERE
+        place = self._line(piece)
+        use = self._use(self.subject.event_of(piece)) if len(place) == PLACE_PARTS else ""
+        return (*place, use) if use else place
+
+    def place_of_files(self, piece: int) -> Origin:
+        """The stable place of an update, with the name of the file that it changes, without numbers, for its use."""
+        place = self._line(piece)
+        named = len(place) == PLACE_PARTS and self.subject.graph.family.names
+        return (*place, pattern_of(self.subject.path_of(piece))) if named else place
+
+    def _line(self, piece: int) -> Origin:
+        """The stable place of an update, in whichever use."""
         event = self.subject.event_of(piece)
         here = self.subject.provenance.of(event)
         if here is None:
             return self._offset(piece)
         ordinal = str(self.subject.provenance.ordinal(event))
-        place = (_portable(here), of_template(here.function), here.variable, here.text, ordinal)
-        use = self._use(event)
-        return (*place, use) if use else place
-
-    def place_of_files(self, piece: int) -> Origin:
-        """The stable place of an update, always with the name of the file that it changes, without numbers in it."""
-        place = self.stable_place(piece)
-        named = len(place) >= PLACE_PARTS and self.subject.graph.family.names
-        return (*place[:PLACE_PARTS], pattern_of(self.subject.path_of(piece))) if named else place
+        return (_portable(here), of_template(here.function), here.variable, here.text, ordinal)
 
     def _of_instance(self, piece: int | None) -> Origin:
         """The stable place, with the template arguments of the function."""
@@ -196,6 +190,10 @@ class Identities:
         out[whose[(graph.kind[pieces] == SIZE) & (graph.old_size[pieces] == rows["offset"][whose])]] = True
         out &= rows["kind"] == EventKind.WRITE
         return out
+
+
+def _id(kind: FindingKind, depth: int, lost: Origin, kept: Origin) -> str:
+    return digest_of([kind.value, str(depth), *lost, *kept])
 
 
 def _part(place: Origin, named: slice) -> Origin:

@@ -7,7 +7,7 @@ from crashcheck.analyzer.persistence.pieces import DATA, NAME, SIZE
 from crashcheck.analyzer.persistence.sync_intervals import find_syncs
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import line_of, name_of, named
-from crashcheck.checker.findings.file_losses import recreated_path, report_to_come
+from crashcheck.checker.findings.file_losses import recreated_path, report_of
 from crashcheck.checker.fixes.recipes import recipe
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
@@ -45,7 +45,7 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
 def _due(subject: Subject, cause: Cause) -> str:
     """What the sync has to precede, as in "the rename of a to b at LINE" or "`saved` is printed"."""
     if cause.kept is None:
-        return report_to_come(subject, cause)
+        return report_of(subject, cause, to_come=True)
     if subject.graph.kind[subject.graph.whole(cause.kept)] == NAME:
         return named(subject, cause.kept)
     here = subject.place(cause.kept)
