@@ -464,7 +464,7 @@ def _inherited(wanted: Sequence[tuple[int, int]]) -> Iterator[None]:
     before: list[tuple[int, tuple[int, int]]] = []
     try:
         for which, value in wanted if os.geteuid() == 0 else ():
-            if which != resource.RLIMIT_DATA or _own_data() + _STARTING_BYTES < value:
+            if which != resource.RLIMIT_DATA or own_data_bytes() + _STARTING_BYTES < value:
                 before.append((which, resource.getrlimit(which)))
                 _limit(0, which, value)
         yield
@@ -481,7 +481,8 @@ def _limit(pid: int, which: int, value: int) -> None:
         resource.prlimit(pid, which, (soft, hard))
 
 
-def _own_data() -> int:
+def own_data_bytes() -> int:
+    """What this process has of what RLIMIT_DATA limits, and its stacks."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[5]) * resource.getpagesize()
 

@@ -193,11 +193,13 @@ static uint64_t operation(struct tracee *thread, const struct symbols *symbols, 
 {
     char found[16];
     uint64_t function = symbol(thread, symbols, exported);
+    if (function)
+        return function;
     uint64_t names = symbol(thread, symbols, "PL_op_name"), functions = symbol(thread, symbols, "PL_ppaddr");
-    for (unsigned i = 0; !function && names && functions && i < OPERATIONS; i++)
+    for (unsigned i = 0; names && functions && i < OPERATIONS; i++)
         if (memory_read(thread, word_of(thread, names + 8 * i), found, sizeof found) >= strlen(name) + 1 && strcmp(found, name) == 0)
-            function = word_of(thread, functions + 8 * i);
-    return function;
+            return word_of(thread, functions + 8 * i);
+    return 0;
 }
 
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from crashcheck import pipeline
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker import policy
 from crashcheck.checker.execution.in_turn import CheckCall
+from crashcheck.checker.execution.process import own_data_bytes
 from crashcheck.checker.execution.python_check import ForkServer
 from crashcheck.checker.execution.tasks import write_image
 from crashcheck.checker.kept.shards import Exchange
@@ -80,18 +80,13 @@ def config_of(model: str, states: int | None, timeout_s: float) -> Config:
     if states is not None and states < 1:
         raise CrashcheckError("bad-option", f"{states} crash states are too few.", "Give a number above zero.")
     config = parse(_TOML, Path.cwd() / "crashcheck.toml")
-    memory_mib = _own_mib() + _MEMORY_MIB
+    memory_mib = (own_data_bytes() >> 20) + _MEMORY_MIB
     return replace(
         config,
         model=replace(config.model, name=model),
         check=replace(config.check, timeout_s=timeout_s, memory_mib=memory_mib),
         budget=replace(config.budget, seconds=None, states=states),
     )
-
-
-def _own_mib() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[5]) * os.sysconf("SC_PAGESIZE") >> 20
 
 
 def called_state(call: RecordedCall, called: CheckCall) -> State:
