@@ -116,6 +116,19 @@ static void note_unrecorded(const struct mapping *new, bool shared)
     }
 }
 
+/* Memory that needs no sync is the model's: what asks for it gets it also of a file system without DAX. */
+static void allow_sync(struct mapping *new)
+{
+    if (!cc_has_dax || (new->flags & (MAP_TYPE | MAP_SYNC)) != (MAP_SHARED_VALIDATE | MAP_SYNC))
+        return;
+    int anywhere = new->flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE);
+    long tried = raw6(SYS_mmap, 0, (long)new->length, new->protection, anywhere, new->fd, new->offset);
+    if (tried == -EOPNOTSUPP)
+        new->flags = (new->flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_SHARED;
+    else if (!raw_failed(tried))
+        raw3(SYS_munmap, tried, (long)new->length, 0);
+}
+
 static void identify(struct mapping *new)
 {
     struct file_state state;
@@ -129,6 +142,8 @@ static void identify(struct mapping *new)
         note_unrecorded(new, shared);
     if (!shared)
         new->file = 0;
+    if (of_pool && shared)
+        allow_sync(new);
     new->place = of_pool && shared && cc_places_files && !fixed && !(new->flags & MAP_32BIT);
 }
 

@@ -17,6 +17,7 @@
 
 bool cc_places_files;
 bool cc_learns_places;
+bool cc_has_dax;
 static char table_path[PATH_ROOM];
 static size_t inherited_bytes; /* of the table: what earlier programs added */
 

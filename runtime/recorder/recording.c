@@ -75,6 +75,7 @@ static void start(void)
     if (addresses && *addresses)
         cc_addresses_start(addresses);
     cc_learns_places = getenv("CRASHCHECK_LEARN_ADDRESSES") != NULL;
+    cc_has_dax = getenv("CRASHCHECK_DAX") != NULL;
     if (!trace || !*trace) {
         const char *marks = getenv("CRASHCHECK_MARKS");
         cc_marks_by_call = marks && *marks;

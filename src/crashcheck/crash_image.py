@@ -103,7 +103,7 @@ def run_check(config: Config, archive: Path, folder: Path) -> Rerun:
         addresses=addresses if addresses.exists() else None,
         preload=build_runtime().shared if addresses.exists() else None,
         patterns=config.pool.files,
-        env=config.check.env,
+        env={**config.check.env, **config.dax},
     )
     argv = setup.command.argv(str(pool), about, str(folder / _STDOUT))
     try:

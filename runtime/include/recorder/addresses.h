@@ -6,6 +6,7 @@
 
 extern HIDDEN bool cc_places_files;  /* pool files are mapped where the address table has them */
 extern HIDDEN bool cc_learns_places; /* and get a place in it if they have none */
+extern HIDDEN bool cc_has_dax;       /* pool files may be mapped with MAP_SYNC, whatever file system they are on */
 
 HIDDEN size_t cc_write_hex(char *to, uint64_t value); /* its digits, 16 at most, and how many */
 HIDDEN void cc_addresses_start(const char *path);

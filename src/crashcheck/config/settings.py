@@ -199,6 +199,11 @@ class Config:
     faults: tuple[Fault, ...] = ()  # [[faults]]: calls of the workload that fail
     nodes: NodesConfig | None = None  # [[node]]: then there is no workload, pool or check of files
 
+    @property
+    def dax(self) -> dict[str, str]:
+        """For the environment of what maps the pool: models of memory allow MAP_SYNC on any file system."""
+        return {} if FAMILIES[self.model.name].by_sync else {"CRASHCHECK_DAX": "1"}
+
 
 def load(path: Path | str, *, nodes: bool = False, files: bool = True) -> Config:
     """Read and check `path`, a crashcheck.toml or a folder that holds one.

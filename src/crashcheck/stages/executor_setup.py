@@ -107,7 +107,7 @@ def check_setup_of(
         recorded_stdout=recording.stdout,
         addresses=recording.addresses,
         patterns=config.pool.files,
-        env=config.check.env,
+        env={**config.check.env, **config.dax},
         preload=runtime.shared,
     )
 

@@ -1,4 +1,5 @@
 #include "scenes.h"
+#include <errno.h>
 
 static void two_mappings(const char *pool, char **arguments)
 {
@@ -108,6 +109,17 @@ static void takes_a_name(const char *pool, char **arguments)
     NEED(rename(in_pool(pool, "a.tmp"), in_pool(pool, "a.db")) == 0);
     STORE(5, at + 4, 'c');
     NEED(munmap(at, 8192) == 0);
+}
+
+static void without_sync(const char *pool, char **arguments)
+{
+    (void)arguments;
+    int fd = open_file(pool, "a.db", 4096);
+    char *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+    if (at == MAP_FAILED)
+        printf("%s\n", strerror(errno));
+    else
+        STORE(1, at + 1, 'a');
 }
 
 static void private_mapping(const char *pool, char **arguments)
@@ -222,7 +234,7 @@ static void sparse(const char *pool, char **arguments)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {{"two-mappings", two_mappings}, {"two-files", two_files}, {"moved", moved},
-        {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address}, {"insists", insists},
+        {"unmapped-in-parts", unmapped_in_parts}, {"private", private_mapping}, {"without-sync", without_sync}, {"many", many}, {"side-by-side", side_by_side}, {"own-address", own_address}, {"insists", insists},
         {"takes-a-name", takes_a_name},
         {"where", where_mapped}, {"linked", linked}, {"synced", synced}, {"bulk", bulk}, {"sparse", sparse}, {NULL, NULL}};
     return play(scenes, argc, argv);

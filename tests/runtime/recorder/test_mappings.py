@@ -96,6 +96,13 @@ def test_a_private_mapping_is_not_persistent(recorded: Callable[..., tuple]) -> 
     assert trace.of("STORE", "MAP") == []
 
 
+def test_memory_that_needs_no_sync_is_there_without_dax_if_the_model_has_it(recorded: Callable[..., tuple]) -> None:
+    trace, _ = recorded("maps", "without-sync", env={"CRASHCHECK_DAX": "1"})
+    assert stores(trace) == [(1, 1, b"a")]
+    _, recording = recorded("maps", "without-sync", must_update=False)
+    assert recording.stdout.read_text() in ("", "Operation not supported\n")  # as the file system is
+
+
 def test_msync_covers_whole_pages_and_is_recorded_with_its_failure(recorded: Callable[..., tuple]) -> None:
     trace, _ = recorded("maps", "synced")
     begins = trace.of("SYNC_BEGIN")
