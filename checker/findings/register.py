@@ -58,6 +58,7 @@ class DraftFinding:
     key: FindingKey
     states: int = 1  # failing states counted with it
     uncertain: str = ""  # why it is not proved
+    failed_once: bool = False  # no state of it was run again
     kill_proved: bool = False  # of a cause with a moment at which `kill -9` shows it, too
     stretches: set[int] = field(default_factory=set)  # of a prefix: moments (event indices) that fail for this reason
     cases: list[CrashState] = field(default_factory=list)  # failing states of it, the first MOST_CASES
@@ -308,7 +309,7 @@ class Register:
             location=location,
             evidence=shown_by(cause.verdict, other, words, place, schedule.steps(), nodes, edges),
             replay=self.token(cause.state, outer),
-            states=draft.states + sum(other.states for other in others),
+            states=draft.states + sum(other.states for other in others if not other.failed_once),
             uncertain=draft.uncertain,
             note="; ".join((*self._caveats(draft), *self._instantiations(draft), *self._related(draft, others))),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),

@@ -179,7 +179,7 @@ class Failures:
         for candidate, verdict, _ in new[:1]:
             draft, added = self.register.add(self._classifier.guess(candidate.choice.state, verdict))
             if added:
-                draft.uncertain, draft.states = _FAILED_ONCE, len(new)
+                draft.uncertain, draft.failed_once, draft.states = _FAILED_ONCE, True, len(new)
                 self.fresh.append(draft)
 
     def _shows_known(self, failure: FailedOnce) -> bool:

@@ -19,6 +19,8 @@ from crashcheck.checker.findings.deduplicate import (
     mark_usual,
 )
 from crashcheck.checker.findings.identity import AT
+from crashcheck.checker.findings.prefix_proof import PrefixProof
+from crashcheck.checker.findings.register import DraftFinding, Register
 from crashcheck.checker.results import FindingKind, Frame, Location, Outcome
 from crashcheck.checker.search.crash_states import SearchResult
 from support.checked_worlds import World, place, words
@@ -403,6 +405,22 @@ def test_what_is_uncertain_joins_the_proved_bug_that_one_fix_would_fix(explore: 
     )
     assert finding.states == found.states.failing == 3
     assert (found.uncertain, found.states.uncertain) == ((), 0)
+
+
+def test_what_was_not_run_again_is_no_state_of_the_proved_bug_that_it_joins(
+    explore: Explore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubt = Register.doubt
+
+    def doubt_once(register: Register, draft: DraftFinding, proof: PrefixProof | None, folder: Path) -> None:
+        doubt(register, draft, proof, folder)
+        draft.failed_once = bool(draft.uncertain)
+
+    monkeypatch.setattr(Register, "doubt", doubt_once)
+    found = explore(lambda t: two_values(t, 0, 128), "64>0", "64>128", sites=SITES, unexplained={"p": [(128, 136)]})
+    (finding,) = found.findings
+    assert "not proved" in finding.note
+    assert 1 <= finding.states < found.states.failing
 
 
 def test_what_is_uncertain_stays_apart_from_a_bug_that_needs_another_fix(explore: Explore) -> None:
