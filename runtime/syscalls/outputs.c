@@ -120,16 +120,55 @@ void *output_room(int kind, size_t *size)
     return room;
 }
 
+/* The line that standard output ends with, as far as it was printed. */
+static struct {
+    char text[CC_OUTPUT_BYTES];
+    size_t bytes;
+    uint64_t event; /* 0: it has ended, or not all of it is known */
+} line;
+
+static uint64_t record(struct tracee *thread, int kind, const void *bytes, size_t known)
+{
+    struct cc_event event = {.kind = CC_OUTPUT, .aux = (uint32_t)kind, .offset = stdout_bytes};
+    return trace_bytes(thread, event, NULL, 0, bytes, known < CC_OUTPUT_BYTES ? known : CC_OUTPUT_BYTES);
+}
+
+static bool continue_line(struct tracee *thread, uint64_t size, const void *bytes)
+{
+    if (!line.event || size > sizeof line.text - line.bytes)
+        return false;
+    memcpy(line.text + line.bytes, bytes, size);
+    if (!trace_continue(thread, line.event, stdout_bytes, line.text, line.bytes + size))
+        return false;
+    line.bytes += size;
+    return true;
+}
+
+/* A line that is printed in pieces, with nothing recorded in between, is one output: half of it promises nothing. */
+static void print(struct tracee *thread, uint64_t size, const void *bytes, size_t known)
+{
+    if (!size)
+        return;
+    if (copy >= 0)
+        copy_out(stdout_bytes, size, bytes, known < size ? known : size);
+    stdout_bytes += size;
+    if (known < size || !continue_line(thread, size, bytes)) {
+        line.event = record(thread, CC_OUTPUT_STDOUT, bytes, known);
+        line.bytes = known < size || size > sizeof line.text ? 0 : size;
+        if (line.bytes)
+            memcpy(line.text, bytes, line.bytes);
+    }
+    if (!line.bytes || line.text[line.bytes - 1] == '\n')
+        line.event = 0;
+}
+
 void output_record(struct tracee *thread, int kind, uint64_t size, const void *bytes, size_t known)
 {
     shadows_compare_all(thread);
-    if (kind == CC_OUTPUT_STDOUT) {
-        if (copy >= 0)
-            copy_out(stdout_bytes, size, bytes, known < size ? known : size);
-        stdout_bytes += size;
-    }
-    struct cc_event event = {.kind = CC_OUTPUT, .aux = (uint32_t)kind, .offset = stdout_bytes};
-    trace_bytes(thread, event, NULL, 0, bytes, known < CC_OUTPUT_BYTES ? known : CC_OUTPUT_BYTES);
+    if (kind == CC_OUTPUT_STDOUT)
+        print(thread, size, bytes, known);
+    else
+        record(thread, kind, bytes, known);
 }
 
 /* Whether the other end of a socket is none of the recorded processes. */

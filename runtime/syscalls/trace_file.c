@@ -177,22 +177,42 @@ uint64_t trace_event(struct tracee *thread, struct cc_event event)
     return put(event, number);
 }
 
-uint64_t trace_bytes(struct tracee *thread, struct cc_event event, const void *head, size_t head_size, const void *bytes, size_t size)
+/* Gives an event its payload; whether there was room. */
+static bool fill(struct cc_event *event, const void *head, size_t head_size, const void *bytes, size_t size)
 {
-    char *space = (char *)&event.payload;
-    event.size = (uint32_t)(head_size + size);
-    event.payload = 0;
+    char *space = (char *)&event->payload;
     uint64_t at = 0;
-    if (event.size > sizeof event.payload) {
-        space = trace_room(event.size, &at);
+    event->size = (uint32_t)(head_size + size);
+    event->payload = 0;
+    if (event->size > sizeof event->payload) {
+        space = trace_room(event->size, &at);
         if (!space)
-            return 0;
+            return false;
     }
     if (head_size)
         memcpy(space, head, head_size);
     if (size)
         memcpy(space + head_size, bytes, size);
     if (at)
-        event.payload = at;
-    return trace_event(thread, event);
+        event->payload = at;
+    return true;
+}
+
+uint64_t trace_bytes(struct tracee *thread, struct cc_event event, const void *head, size_t head_size, const void *bytes, size_t size)
+{
+    return fill(&event, head, head_size, bytes, size) ? trace_event(thread, event) : 0;
+}
+
+bool trace_continue(struct tracee *thread, uint64_t number, uint64_t offset, const void *bytes, size_t size)
+{
+    if (__atomic_load_n(&header->next_seq, __ATOMIC_RELAXED) != number + 1 || events.used < CC_EVENT_BYTES)
+        return false;
+    struct cc_event event;
+    char *last = events.at + CC_CHUNK_HEADER_BYTES + events.used - CC_EVENT_BYTES;
+    memcpy(&event, last, sizeof event);
+    if (event.seq != number || event.instance_delta != trace_thread(thread) || !fill(&event, NULL, 0, bytes, size))
+        return false;
+    event.offset = offset;
+    memcpy(last, &event, sizeof event);
+    return true;
 }

@@ -59,6 +59,8 @@ void trace_status(uint32_t bit);
 struct cc_trace_header *trace_header(void);
 uint64_t trace_event(struct tracee *thread, struct cc_event event); /* returns its number */
 uint64_t trace_bytes(struct tracee *thread, struct cc_event event, const void *head, size_t head_size, const void *bytes, size_t size);
+/* Gives an event of this thread another offset and payload, if nothing was recorded since; whether it did. */
+bool trace_continue(struct tracee *thread, uint64_t number, uint64_t offset, const void *bytes, size_t size);
 char *trace_room(uint64_t size, uint64_t *at); /* room for a payload; NULL: the disk is full */
 void trace_note(const char *reason, const char *text);
 void trace_note_path(const char *path); /* where notes go */

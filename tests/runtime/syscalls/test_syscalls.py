@@ -245,6 +245,27 @@ def test_descriptors_are_followed_through_fork_exec_and_sockets(part: Part) -> N
     assert recording.stdout.read_bytes() == b"done\n"
 
 
+PIECES = """
+import os, sys
+def pieces(*texts):
+    for text in texts:
+        os.write(1, text.encode())
+pieces("saved", " ", "1", "\\n")
+pieces("saving ")
+open(sys.argv[1] + "/file", "w").close()
+pieces("done", "\\n", "x" * 250, "y" * 10, "z\\n")
+"""
+
+
+def test_a_line_that_is_printed_in_pieces_is_one_output_unless_something_changes_in_between(tmp_path: Path) -> None:
+    trace, recording = traced(tmp_path / "run", sys.executable, "-c", PIECES, "{pool}")
+    printed = [b"saved 1\n", b"saving ", b"done\n", b"x" * 250, b"y" * 10 + b"z\n"]
+    assert outputs(trace) == [(OutputKind.STDOUT, line) for line in printed]
+    sizes = trace.events["offset"][trace.events["kind"] == Kind.OUTPUT]
+    assert sizes.tolist() == np.cumsum([len(line) for line in printed]).tolist()
+    assert recording.stdout.read_bytes() == b"".join(printed)
+
+
 def test_marked_operations_are_in_the_trace_of_a_program_that_has_our_recorder(tmp_path: Path) -> None:
     library = build.build_runtime()
     target, source = tmp_path / "marked", SOURCE.with_name("marked.c")
