@@ -79,9 +79,9 @@ class Signed:
 
 def _moved(ours: Set[Place], theirs: Set[Place]) -> dict[Place, Place]:
     """Places of one recording that the other has under another file name or function, or where it changes another
-    file: what is equal, and unique."""
+    file, or with another text where it alone changes a file: what is equal, and unique."""
     found: dict[Place, Place] = {}
-    for part in (slice(1, None), slice(2, None), slice(PLACE_PARTS)):
+    for part in (slice(1, None), slice(2, None), slice(PLACE_PARTS), slice(PLACE_PARTS, None)):
         left, right = (
             _unique([place for place in some - others if place not in known], part)
             for some, others, known in ((ours, theirs, found.keys()), (theirs, ours, set(found.values())))
@@ -94,8 +94,8 @@ def _unique(places: Iterable[Place], part: slice) -> dict[Place, Place]:
     """Places in the source by a part of what names them, which no other of them shares."""
     by_part: dict[Place, list[Place]] = {}
     for place in places:
-        if len(place) >= PLACE_PARTS and place[_TEXT]:
-            by_part.setdefault(place[part], []).append(place)
+        if len(place) >= PLACE_PARTS and place[_TEXT] and (key := place[part]):
+            by_part.setdefault(key, []).append(place)
     return {key: same[0] for key, same in by_part.items() if len(same) == 1}
 
 

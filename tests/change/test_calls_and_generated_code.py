@@ -158,6 +158,36 @@ def test_what_only_moved_to_another_file_and_function_is_compared_by_its_text(pr
     assert (code, compared(report)) == (0, ["existing"])
 
 
+SUMS = """import json, sys
+def write_sums(store):
+    with open(store.folder + "/sums.json", "w") as file:
+        json.dump([1], file)
+class Store:
+    folder = sys.argv[1]
+    def sums(self):
+        CALL
+Store().sums()
+"""
+
+
+def test_a_write_that_moved_and_names_its_file_by_another_variable_is_in_the_base(project: Project) -> None:
+    whole = "for file in $1/*.json; do test -s $file || exit 1; done\n"
+    inline = "open(self.folder + '/sums.json', 'w').write('[1]')"
+    for call in (inline, "write_sums(self)"):
+        write(project, {**settings_store.files(), "store.py": SUMS.replace("CALL", call), "check.sh": whole})
+    code, report = project.run()
+    assert (code, compared(report)) == (0, ["existing"])
+
+
+def test_a_write_that_moved_is_introduced_if_the_base_wrote_another_file(project: Project) -> None:
+    whole = "for file in $1/*.json; do test -s $file || exit 1; done\n"
+    inline = "open(self.folder + '/more.json', 'w').write('[1]')"
+    for call in (inline, "write_sums(self)"):
+        write(project, {**settings_store.files(), "store.py": SUMS.replace("CALL", call), "check.sh": whole})
+    code, report = project.run()
+    assert (code, compared(report)) == (1, ["introduced"])
+
+
 def test_an_operation_that_the_workload_has_only_now_counts_though_its_code_did_not_change(project: Project) -> None:
     """The base has never done it: nobody knows what it would have shown."""
     bug = SOURCE.replace("    FIRST\n", "").replace("i < 3", "i < COUNT").replace("(strcmp", "(COUNT && strcmp")
