@@ -12,8 +12,10 @@ import numpy as np
 
 import crashcheck
 from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.trace.native_lines import NativeLines, NativePlace
 from crashcheck.analyzer.trace.reader import CallSite, Trace
+from crashcheck.checker.findings.templates import of_template
 from crashcheck.checker.fixes.source.c_source import Macro, Source, known_macros, visible
 from crashcheck.checker.fixes.source.c_targets import target
 from crashcheck.checker.results import Frame, Location
@@ -78,7 +80,8 @@ class TraceProvenance:
     """Provenance from the program facts; files relative to `folder` where they are in its repository.
 
     A store that an installed header made (std::atomic, a container) is placed where the project called it: at the
-    innermost link of the inlining and call chain that the project has; else at the innermost of all.
+    innermost link of the inlining and call chain that the project has; else at the innermost of all. So is one of a
+    wrapper, as `p<T>` of libpmemobj-cpp, in whichever header it is.
     """
 
     def __init__(self, trace: Trace, facts: ProgramFacts, folder: Path) -> None:
@@ -126,7 +129,7 @@ class TraceProvenance:
             for site in (facts.sites if facts is not None else ())
             for place in site.positions
             if place.function == here.function
-            and site.variable in (here.variable, "")
+            and (site.variable in (here.variable, "") or here.variable.startswith(f"{site.variable}."))
             and self._project.file(place.file) == here.file
             and source_line(place.file, place.line).strip() == here.text
         }
@@ -148,10 +151,12 @@ class TraceProvenance:
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
         if not chain:
             return None
-        at = next((index for index, place in enumerate(chain) if self._project.has(place.file)), 0)
+        variable, wrappers = _named_by_callers(own, callers) if own is not None else ("", 0)
+        inner = sum(len(site.positions) for site in (own, *callers)[:wrappers] if site is not None)
+        at = next((at for at, place in enumerate(chain) if at >= inner and self._project.has(place.file)), 0)
         place = chain[at]
+        variable = variable or _destination([site for site in callers if site is not None], place)
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
-        variable = own.variable if own is not None else ""
         text = source_line(place.file, place.line).strip()
         # Of a place further out the text describes what is called there, not what that stores to.
         itself = own is not None and own.kind in STORES and all(_ATOMIC.search(inner.file) for inner in chain[:at])
@@ -194,6 +199,25 @@ class TraceProvenance:
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])
         text = source_line(here.file, here.line)
         return Location(file, here.line, here.column, here.function, "", stack, text), own[at]
+
+
+def _named_by_callers(own: Site, callers: Sequence[Site | None]) -> tuple[str, int]:
+    """The name of what a site stores to; where a class template stores to itself, which its caller names, with that
+    name: `Queue.tail.v` for the `p.v` of `pm::p<unsigned long>::operator=`. And in how many such wrappers it is."""
+    name, function = own.variable, own.function
+    for wrappers, caller in enumerate(callers):
+        template = of_template(function).rpartition("::")[0].rpartition("::")[2]
+        itself = re.match(rf"{re.escape(template)}(?=[.\[])", name) and f"{template}<" in function
+        if not (template and itself and caller is not None and caller.variable):
+            return name, wrappers
+        name, function = caller.variable + name[len(template) :], caller.function
+    return name, len(callers)
+
+
+def _destination(callers: Sequence[Site], place: SourcePosition) -> str:
+    """What an algorithm of the library, as std::copy, writes to by its call at a place; "" for other calls."""
+    calls = (site.variable for site in callers if place in site.positions and site.callee.startswith("_ZSt"))
+    return next(calls, "")
 
 
 def _is_of_library_thread(chain: Sequence[CallSite]) -> bool:

@@ -22,6 +22,17 @@ DBG = re.compile(r", !dbg !(\d+)")
 _WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that may push a frame."""
+
+    place: int  # in the output: where the frame is pushed
+    callee: str  # "" if it is indirect
+    debug: str  # number of its !dbg, or ""
+    line: int  # of the body
+    target: Target | None  # what it writes to, as far as its name shows that
+
+
 @dataclass(slots=True)
 class Function:
     name: str
@@ -32,7 +43,7 @@ class Function:
     accesses: list[int] = field(default_factory=list)  # places in the output of lines that ask whether it has a frame
     entry: int = -1  # where in the output the depth is loaded
     leaves: list[tuple[int, bool]] = field(default_factory=list)  # (place in the output, whether the function is left)
-    calls: list[tuple[int, str, str, int]] = field(default_factory=list)  # (place, callee or "", !dbg number, line)
+    calls: list[Call] = field(default_factory=list)
     sites: dict[int, int] = field(default_factory=dict)  # line of the body → what it writes, calls, or only reads
     reads: dict[int, tuple[int, ...]] = field(
         default_factory=dict

@@ -164,7 +164,16 @@ QUIET = frozenset(
 )
 
 
+# Of libstdc++, by the beginnings of their symbols.
+_ALGORITHMS = {"_ZSt4copyI": 2, "_ZSt4moveI": 2, "_ZSt6copy_nI": 2, "_ZSt4fillI": 0, "_ZSt6fill_nI": 0, "_ZSt4iotaI": 0}
+_MEMBER = "_ZN"
+
+
 def destination(callee: str) -> int | None:
-    """Index of the argument that points to what `callee` writes; None if it writes no memory, or several places."""
+    """Index of the argument that points to what `callee` writes, of a C++ member function the object; None if it
+    writes no memory, or several places."""
+    if callee.startswith("_Z"):
+        found = (index for name, index in _ALGORITHMS.items() if callee.startswith(name))
+        return 0 if callee.startswith(_MEMBER) else next(found, None)
     name = callee.removeprefix("__").removesuffix("_chk").removesuffix("_nodrain").removesuffix("_persist")
     return next((index for index, names in enumerate((_FIRST, _SECOND, _THIRD)) if name in names), None)

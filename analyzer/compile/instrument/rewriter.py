@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
 from crashcheck.analyzer.compile.instrument import asm_hooks, hooks, inline_asm, libc_effects
-from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, Function
+from crashcheck.analyzer.compile.instrument.emitter import DBG, Call, Emitter, Function
 from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
 from crashcheck.analyzer.compile.ir.addresses import LocalUses
@@ -207,11 +207,11 @@ class Rewriter(Emitter):
         for function in self._functions:
             self.function = function
             pushed: list[tuple[int, int, str]] = []
-            for place, callee, dbg, line in function.calls:
-                if callee not in known or callee in loud:
-                    at = f", !dbg !{dbg}" if dbg and self.keep_debug else ""
-                    function.sites[line] = site = self._site("call", dbg, None, callee)
-                    pushed.append((place, site, at))
+            for call in function.calls:
+                if call.callee not in known or call.callee in loud:
+                    at = f", !dbg !{call.debug}" if call.debug and self.keep_debug else ""
+                    function.sites[call.line] = site = self._site("call", call.debug, call.target, call.callee)
+                    pushed.append((call.place, site, at))
             for place in function.accesses:
                 self.out[place] = self.out[place].replace(hooks.FRAME, str(int(bool(pushed))), 1)
             if function.entry >= 0:
@@ -222,7 +222,7 @@ class Rewriter(Emitter):
         callers: dict[str, list[str]] = {}
         waiting: list[str] = []
         for function in self._functions:
-            callees = [callee for _, callee, _, _ in function.calls]
+            callees = [call.callee for call in function.calls]
             for callee in callees:
                 if callee in known:
                     callers.setdefault(callee, []).append(function.name)
@@ -455,13 +455,15 @@ class Rewriter(Emitter):
             self.function.hooked = True  # its callee may be anything, and this call has no frame
         elif callee not in libc_effects.QUIET or callee not in self.module.declared:
             dbg = DBG.search(whole)
-            self.function.calls.append((len(self.out), callee, dbg.group(1) if dbg else "", self._line))
+            target = self._destination(line, callee, parenthesis)
+            debug = dbg.group(1) if dbg else ""
+            self.function.calls.append(Call(len(self.out), callee, debug, self._line, target))
             self.out.append("")
         if musttail:
             self._leave_here(True)
 
     def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
-        """What a library call writes to, for its name; the model itself reports the address."""
+        """What a call writes to, for its name; of a library call the model itself reports the address."""
         index = libc_effects.destination(callee)
         arguments = call_arguments(line, parenthesis)
         if index is None or index >= len(arguments):

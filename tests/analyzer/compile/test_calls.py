@@ -231,3 +231,30 @@ int main(void) {
         "store @0 01000000 flags=0 | at compare:5 < sort:9 < main:16",
         "store @0 02000000 flags=0 | at sort:10 < main:16",
     ]
+
+
+WRAPPED = """
+#include <algorithm>
+template <class T> struct p { T v; __attribute__((noinline)) p &operator=(T x) { v = x; return *this; } };
+struct node { p<long> first; p<long> more[2]; long values[4]; };
+int main(int argc, char **) {
+    node *n = (node *)pool; OPAQUE(n);
+    long from[2] = {1, 2};
+    p<long> own;
+    n->first = 1;
+    n->more[argc] = 2;
+    own = 3;
+    std::copy_n(from, 2, n->values);
+}
+"""
+
+
+def test_a_call_is_named_by_the_object_that_a_member_function_or_an_algorithm_writes_to(build: Build) -> None:
+    (unit,) = ProgramFacts.load([build(WRAPPED, "-O0", cxx=True)]).units.values()
+    main = {site.line: (site.kind, site.variable) for site in unit.sites if site.function == "main"}
+    assert [main[line] for line in (9, 10, 11, 12)] == [
+        ("call", "node.first"),
+        ("call", "node.more[]"),
+        ("call", ""),
+        ("call", "node.values[]"),
+    ]

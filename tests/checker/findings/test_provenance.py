@@ -107,6 +107,57 @@ def test_a_store_in_an_installed_header_is_placed_where_the_project_called_it(tm
     assert [places.ordinal(event) for event in events] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("function", "variable", "line"),
+    [
+        ("pm::p<unsigned long>::operator=", "Queue.tail.v", 3),  # as its caller names it, and at that
+        ("pm::p::operator=", "p.v", 2),  # no template: it has a name of its own
+        ("pm::q<unsigned long>::operator=", "p.v", 2),  # stores to another object than its own
+    ],
+)
+def test_what_a_wrapper_stores_to_itself_has_the_name_and_place_that_its_caller_gives_it(
+    tmp_path: Path, function: str, variable: str, line: int
+) -> None:
+    (tmp_path / "a.cc").write_text("\nthis->v = v;\ntail = t;\n")
+    source = str(tmp_path / "a.cc")
+    sites = (
+        Site("store", (SourcePosition(source, 2, 9, function),), "p.v"),
+        Site("call", (SourcePosition(source, 3, 6, "Queue::push"),), "Queue.tail", callee="operator="),
+    )
+    unit = UnitFacts(source, str(tmp_path), "clang", "llvmlite", sites, key=7)
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("p", size=4096)
+    base = t.unit(7, 2, "/bin/a")
+    t.site, t.stack = base, t.stack_def(0, base + 1)
+    t.store("p", 0, 8, 1)
+    event = len(t.records) - 1
+    places = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), tmp_path)
+    here = places.of(event)
+    assert here is not None
+    assert (here.variable, here.line, places.ordinal(event)) == (variable, line, 0)
+
+
+def test_an_algorithm_of_the_library_stores_to_what_its_call_names(tmp_path: Path) -> None:
+    (tmp_path / "a.cc").write_text("std::copy_n(text, n, m.text);\n")
+    source, header = str(tmp_path / "a.cc"), "/usr/include/c++/12/bits/stl_algobase.h"
+    named = []
+    for callee in ("_ZSt6copy_nIPKcmPcET1_T_T0_S3_", "_ZN5Cache3putEPKc"):
+        sites = (
+            Site("copy", (SourcePosition(header, 431, 4, "std::__copy_move<false>::__copy_m"),), ""),
+            Site("call", (SourcePosition(source, 1, 1, "fill"),), "Message.text[]", callee=callee),
+        )
+        unit = UnitFacts(source, str(tmp_path), "clang", "llvmlite", sites, key=7)
+        t = TraceBuilder(tmp_path / f"{len(named)}.cct")
+        t.file("p", size=4096)
+        base = t.unit(7, 2, "/bin/a")
+        t.site, t.stack = base, t.stack_def(0, base + 1)
+        t.store("p", 0, 8, 1)
+        here = TraceProvenance(t.trace(), ProgramFacts({7: unit}, (), ()), tmp_path).of(len(t.records) - 1)
+        assert here is not None
+        named.append((here.variable, here.line))
+    assert named == [("Message.text[]", 1), ("", 1)]
+
+
 def test_a_library_that_was_built_elsewhere_for_the_test_is_placed_in_its_own_sources(tmp_path: Path) -> None:
     project, library = tmp_path / "project", tmp_path / "library"
     for folder in (project, library):
