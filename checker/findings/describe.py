@@ -184,6 +184,14 @@ def _harm(cause: Cause) -> str:
     return "fails the check" if cause.torn else "leaves a state that the check rejects"
 
 
+def until(subject: Subject, cause: Cause) -> str:
+    """Where a section that is not atomic ends, if it goes on after the two updates that its sentence names."""
+    end = cause.until
+    if end is None or cause.lost is None or subject.event_of(end) <= subject.event_of(cause.lost):
+        return ""
+    return f"each crash from there until {name_of(subject, end)}{_place(subject, end)} leaves such a state"
+
+
 def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:
     """ "before the fence at hash.c:44, in operation 3; 2 operations acknowledged", and the place."""
     point = subject.space.points[cause.state.point]

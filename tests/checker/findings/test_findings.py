@@ -279,6 +279,21 @@ def test_a_prefix_that_the_check_rejects_is_an_atomicity_bug_if_the_files_really
     assert finding.uncertain == ""
 
 
+def test_a_section_of_more_than_two_updates_names_the_one_that_ends_it(world: MakeWorld) -> None:
+    def three_steps(t: TraceBuilder) -> None:
+        for site, offset in ((1, 0), (2, 128), (3, 64)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+            t.site = 0
+            persist(t, offset)
+
+    sites = {number: place(10 + number, name) for number, name in ((1, "a"), (2, "b"), (3, "c"))}
+    subject = world(three_steps, "0=64", sites=sites)
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.message.startswith("a crash between `a` (hash.c:11) and `b` (hash.c:12) leaves")
+    assert finding.note == f"{KILL_SHOWS_IT}; each crash from there until `c` (hash.c:13) leaves such a state"
+
+
 def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: MakeWorld) -> None:
     rejects, dies = (world(two_steps, claim, name=claim, sites=STEPS) for claim in ("0=64", "!0=64"))
     rejected, died = (only(each.explore(snapshot=each.real_snapshot).findings) for each in (rejects, dies))
