@@ -138,14 +138,15 @@ class TraceProvenance:
 
     def _find(self, site_id: int, stack_id: int) -> Location | None:
         sites = (site_id, *self._trace.stack(stack_id))
-        recorded = [
-            (place, rank)
-            for part in self._programs(sites)
-            for place, rank in (self._scripted(part), self._native(part))
-            if place is not None
-        ]
-        if recorded:
-            return max(recorded, key=lambda found: found[1])[0]
+        best: Location | None = None
+        highest = -1
+        for part in self._programs(sites):
+            for find in (self._scripted, self._native):
+                found, rank = find(part) if highest < OWN else (None, 0)
+                if found is not None and rank > highest:
+                    best, highest = found, rank
+        if best is not None:
+            return best
         own: Site | None = self._trace.site(site_id, self._facts)
         callers = [self._trace.site(call, self._facts) for call in sites[1:]]
         chain = [place for site in (own, *callers) if site is not None for place in site.positions]
@@ -178,22 +179,25 @@ class TraceProvenance:
         chain = [site for site in scripted if not site.module.startswith(_CALLERS) and not _OF_JAVA.search(site.module)]
         if not chain or _is_of_library_thread(chain):
             return None, 0
-        return self._innermost([NativePlace(site.name, site.module, site.line, site.column) for site in chain])
+        places = [NativePlace(site.name, site.module, site.line, site.column) for site in chain]
+        return self._innermost(places, [ownership(place.file) for place in places])
 
     def _native(self, sites: tuple[int, ...]) -> tuple[Location | None, int]:
         """The innermost function of the program's own in a stack of machine code; None if none has lines."""
         known = [site for site in map(self._trace.call_sites.get, sites) if site is not None and site.module]
         called = [(site.module, place) for site in known for place in self._lines.chain(site.module, site.offset - 1)]
-        # Code of an interpreter is not the script's, unless who reads this has its sources.
+        # Code of an interpreter and its library is not the script's, unless who reads this has its sources.
         chain = [
-            place
+            (place, min(ownership(place.file), ownership(module)))
             for module, place in called
-            if place.file and not (_INTERPRETER.search(module) and not source_lines(place.file))
+            if place.file and (source_lines(place.file) or not (_INTERPRETER.search(module) or not ownership(module)))
         ]
-        return self._innermost(chain) if any(ownership(place.file) == OWN for place in chain) else (None, 0)
+        if not any(ownership(place.file) == OWN for place, _ in chain):
+            return None, 0
+        return self._innermost([place for place, _ in chain], [rank for _, rank in chain])
 
-    def _innermost(self, chain: Sequence[NativePlace]) -> tuple[Location, int]:
-        own = [ownership(place.file) for place in chain]
+    def _innermost(self, chain: Sequence[NativePlace], own: Sequence[int]) -> tuple[Location, int]:
+        """Of places, and whose each is."""
         at = own.index(max(own))
         here, file = chain[at], self._project.file(chain[at].file)
         stack = tuple(Frame(above.function, self._project.file(above.file), above.line) for above in chain[at + 1 :])

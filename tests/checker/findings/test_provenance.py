@@ -417,11 +417,15 @@ def test_a_thread_with_functions_of_the_library_alone_is_nobodys_place(begins: s
     assert (place.file if place is not None else "") == (PROGRAM if begins == PROGRAM else "")
 
 
-@pytest.mark.parametrize(("name", "has_source", "line"), [("node", False, 0), ("node", True, 2), ("app", False, 2)])
+@pytest.mark.parametrize(
+    ("name", "has_source", "line"),
+    [("node", False, 0), ("node", True, 2), ("app", False, 2), ("lib/python3.11/lib-dynload/_sqlite3.so", False, 0)],
+)
 def test_code_of_an_interpreter_is_nobodys_place_unless_its_source_is_here(
     name: str, has_source: bool, line: int, tmp_path: Path
 ) -> None:
     source, program = tmp_path / "fs.c", tmp_path / name
+    program.parent.mkdir(parents=True, exist_ok=True)
     source.write_text("#include <fcntl.h>\nint main(int n, char **word) { return creat(word[n - 1], 0600) < 0; }\n")
     subprocess.run([*compilers.c_compiler(), "-g", str(source), "-o", str(program)], check=True)
     if not has_source:
