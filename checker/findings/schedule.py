@@ -9,7 +9,16 @@ from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES, name_of
 from crashcheck.checker.results import GraphEdge, GraphNode
 from crashcheck.checker.subject import UPDATES, Subject
-from crashcheck.runtime.trace_format import NAME_KINDS, SYNC_FAILED, FenceKind, FlushKind, Kind, StoreFlag, SyncKind
+from crashcheck.runtime.trace_format import (
+    NAME_KINDS,
+    SYNC_FAILED,
+    FenceKind,
+    FlushKind,
+    Kind,
+    OutputKind,
+    StoreFlag,
+    SyncKind,
+)
 
 _AROUND = 6  # steps shown on either side of a culprit
 _BEFORE_CRASH = 10  # steps shown before the crash
@@ -39,6 +48,12 @@ _WHAT = {
     Kind.MARK_BEGIN: "mark",
     Kind.MARK_END: "mark",
     Kind.OUTPUT: "output",
+}
+_OUTPUT = {
+    OutputKind.TERMINAL: "text on a terminal",
+    OutputKind.PIPE: "bytes for a pipe",
+    OutputKind.SOCKET: "bytes for a socket",
+    OutputKind.NAME: "a name changes elsewhere",
 }
 
 
@@ -114,12 +129,15 @@ class Schedule:
         return ordered
 
     def _nearby(self, event: int, before: int, after: int, end: int) -> Iterable[int]:
-        """`event`, and as many of the events before `end` that can be shown, before it and after it."""
-        kinds = self._subject.trace.events["kind"]
+        """`event`, and as many of the events before `end` that can be shown, before it and after it.
+
+        Not shown is what goes to standard error: it promises nothing.
+        """
+        kinds, aux = (self._subject.trace.events[name] for name in ("kind", "aux"))
         for step, count in ((-1, before + 1), (1, after + 1)):
             at, left = event, count
             while left and 0 <= at < end:
-                if int(kinds[at]) in _WHAT:
+                if int(kinds[at]) in _WHAT and (kinds[at] != Kind.OUTPUT or aux[at] != OutputKind.STDERR):
                     yield at
                     left -= 1
                 at += step
@@ -233,7 +251,7 @@ class Schedule:
             return f"operation {int(row['aux'])} begins"
         if kind == Kind.MARK_END:
             return f"operation {int(row['aux'])} acknowledged"
-        return f"{int(row['offset'])} bytes of output so far"
+        return _OUTPUT.get(OutputKind(int(row["aux"])), f"{int(row['offset'])} bytes of output so far")
 
     def _stored(self, event: int, kind: Kind, offset: int, size: int) -> str:
         row = self._subject.trace.events[event]

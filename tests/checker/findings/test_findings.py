@@ -31,6 +31,7 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import NOTHING, Decided
 from crashcheck.checker.verdicts.verdict_cache import VerdictCache
+from crashcheck.runtime.trace_format import Kind, OutputKind
 from support.checked_worlds import (
     STEPS,
     VALID,
@@ -95,6 +96,24 @@ def test_the_schedule_separates_what_a_write_did_to_the_size_from_what_it_wrote(
         ("write", "persisted", "size = 8200", -1),
         ("write", "lost", "entry.value = 01 01 01 01 01 01 01 01", 2),
         ("store", "persisted", "entry.valid = 01 00 00 00 00 00 00 00", 0),
+    ]
+
+
+def test_the_schedule_names_what_was_sent_and_leaves_out_standard_error(world: MakeWorld) -> None:
+    def report_and_send(t: TraceBuilder) -> None:
+        t.site = 1
+        t.store("p", 0, 8, 7)
+        t.site = 0
+        t.event(Kind.OUTPUT, aux=OutputKind.STDERR)
+        t.event(Kind.OUTPUT, aux=OutputKind.SOCKET)
+        t.site = 2
+        t.store("p", 64, 8, 1)
+
+    finding = only(world(report_and_send, "64>0", sites={1: VALUE, 2: VALID}).explore().findings)
+    assert [(step.what, step.detail[:18]) for step in finding.evidence.schedule] == [
+        ("store", "entry.value = 07 0"),
+        ("output", "bytes for a socket"),
+        ("store", "entry.valid = 01 0"),
     ]
 
 
