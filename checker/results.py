@@ -160,7 +160,7 @@ class Location:
         """Of a place outside the project: the innermost call in the project's own source that led there, if any."""
         if not self.file.startswith("/"):
             return None
-        return next((frame for frame in self.stack if frame.line and not frame.file.startswith("/")), None)
+        return next((frame for frame in self.stack if frame.line and not frame.file.startswith(("/", "<"))), None)
 
     @property
     def point(self) -> SourcePoint:
