@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from crashcheck.cache import cache_folder
@@ -160,20 +160,20 @@ def is_built() -> bool:
 def build_guard(compiler: Sequence[str] | None = None) -> GuardLibrary:
     """Compile the guard's runtime unless the cache has it, and return where it is; as `build_runtime`."""
     command = tuple(compiler) if compiler else find_compiler()
-    home = _made(cache_folder() / f"guard-{_key(command, guard_sources())}", partial(_compile_guard, command))
+    home = _made(cache_folder() / f"guard-{_key(command, tuple(guard_sources()))}", partial(_compile_guard, command))
     return GuardLibrary(home / "libcrashcheckguard.so", home / "libcrashcheckguard.a", home / "include")
 
 
 def build_nodes(compiler: Sequence[str] | None = None) -> NodePrograms:
     """Compile what runs nodes unless the cache has it, and return where it is; as `build_runtime`."""
     command = tuple(compiler) if compiler else find_compiler()
-    key = _key(command, [*nodes_sources(), *attached_sources()])
+    key = _key(command, (*nodes_sources(), *attached_sources()))
     home = _made(cache_folder() / f"nodes-{key}", partial(_compile_nodes, command))
     return NodePrograms(home / "controller", home / "attached.so")
 
 
-def _home(command: Sequence[str], sources: Sequence[Path]) -> Path:
-    return cache_folder() / f"runtime-{_key(command, [*sources, *syscalls_sources(), *agent_sources()])}"
+def _home(command: tuple[str, ...], sources: Sequence[Path]) -> Path:
+    return cache_folder() / f"runtime-{_key(command, (*sources, *syscalls_sources(), *agent_sources()))}"
 
 
 def _made(home: Path, compile_in: Callable[[Path], None]) -> Path:
@@ -198,7 +198,8 @@ def _fill(home: Path, compile_in: Callable[[Path], None]) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _key(command: Sequence[str], sources: Sequence[Path]) -> str:
+@cache  # a test suite asks for it at each crash test: 10 ms of CPU, and a run of the compiler
+def _key(command: tuple[str, ...], sources: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
     recipe = Path(__file__).resolve()  # describes what is in the folder
     for source in [recipe, *sources, *sorted(INCLUDE.rglob("*.h"))]:
