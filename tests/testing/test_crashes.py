@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -205,6 +206,27 @@ def test_coroutine_functions_are_run_and_checked(here: Crashes) -> None:
 
     with pytest.raises(CrashFound, match="can be empty"):
         here.check(save, start=START, check=check)
+
+
+def test_a_test_that_is_a_coroutine_continues_with_each_state(here: Crashes) -> None:
+    async def check(state: State) -> bool:
+        return await asyncio.to_thread(accepts, state)
+
+    async def looped(save: Callable[..., None]) -> None:
+        await asyncio.to_thread(len, "")  # its thread is not in the copies
+        for state in here(save, "cfg.json", SAVED, start=START):
+            await asyncio.sleep(0.001)
+            assert await check(state)
+
+    async def checked() -> None:
+        here.check(careless, "cfg.json", SAVED, start=START, check=check)
+
+    with bounded():
+        asyncio.run(looped(careful))
+    for whole_test in (partial(looped, careless), checked):
+        with pytest.raises(CrashFound) as raised, bounded():
+            asyncio.run(whole_test())
+        assert str(raised.value).splitlines()[0] == f"{EMPTIED} writes it"
 
 
 def test_what_a_child_of_the_function_writes_is_recorded(here: Crashes) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,30 @@ def go_to(folder: Path) -> None:
     """Change the working folder until the test ends."""
     here.folder = here.folder or os.getcwd()
     os.chdir(folder)
+
+
+def running_loop() -> Any:
+    """The event loop of asyncio that the test runs in; None if there is none."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio._get_running_loop() if asyncio is not None else None
+
+
+def resume(loop: Any) -> None:
+    """In a copy of the test's process: let its event loop continue, with descriptors and threads of its own."""
+    if loop is None:
+        return
+    import asyncio.selector_events
+
+    asyncio._set_running_loop(loop)
+    if isinstance(loop, asyncio.selector_events.BaseSelectorEventLoop):
+        shared: Any = loop
+        watched = list(shared._selector.get_map().values())
+        shared._selector = type(shared._selector)()
+        for key in watched:
+            shared._selector.register(key.fileobj, key.events, key.data)
+        shared._close_self_pipe()
+        shared._make_self_pipe()
+        shared._default_executor = None
 
 
 def end_run(error: BaseException | None) -> NoReturn:

@@ -10,13 +10,14 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.errors import CrashcheckError
-from crashcheck.testing.boundary import end_run, go_to, here
+from crashcheck.testing.boundary import end_run, go_to, here, resume, running_loop
 from crashcheck.testing.failure import shown
 from crashcheck.testing.recorded_call import Call, RecordedCall, Start, record_call
 
@@ -106,10 +107,12 @@ def _states(settings: Settings, call: Call, start: Start) -> Iterator[State]:
             if state is not None:
                 yield _entered(state)
             return
+        loop = running_loop()
         try:
             found = explored.by(None, CHECK_S)
         except Entered as entered:  # in a process of its own
             here.is_run = True
+            resume(loop)
             yield explored.state_of(entered.called)
             return
         if found is None:
@@ -216,7 +219,8 @@ def _must_accept(check: Check, state: State) -> None:
     """Call the check. Raises what it raises, and AssertionError if it returns something false that is not None."""
     result = check(state)
     if inspect.iscoroutine(result):
-        result = asyncio.run(result)
+        with ThreadPoolExecutor(1) as thread:  # the test may be a coroutine, too
+            result = asyncio.run(result) if running_loop() is None else thread.submit(asyncio.run, result).result()
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError("the check is a generator function: nothing of it has run")
     if result is not None and not result:

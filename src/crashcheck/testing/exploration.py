@@ -135,18 +135,23 @@ def _found(
     finding, *others = policy.in_order(result.findings)
     shown = next(each for each in view.findings if each.id == finding.id)
     state = write_state(run, call, Token.parse(finding.replay), kept / "state")
-    rows = [
-        *_in_words_of_the_call(call.name, (f"when   {shown.evidence.occasion} {shown.evidence.summary}",)),
-        *_in_words_of_the_call(call.name, (f"  {row}" for row in shown.evidence.rows)),
-        *(f"note   {note}" for note in shown.notes),
-        *_in_words_of_the_call(call.name, [f"fix    {shown.fix.words}"] if shown.fix is not None else []),
-        *(f"also   {other.message}" for other in others[:_OTHERS]),
+    sentence, *rows = _in_words_of_the_call(
+        call.name,
+        (
+            finding.message,
+            f"when   {shown.evidence.occasion} {shown.evidence.summary}",
+            *(f"  {row}" for row in shown.evidence.rows),
+            *(f"note   {note}" for note in shown.notes),
+            *([f"fix    {shown.fix.words}"] if shown.fix is not None else []),
+            *(f"also   {other.message}" for other in others[:_OTHERS]),
+        ),
+    )
+    rows += [
         *([f"also   {len(others) - _OTHERS} other findings"] if len(others) > _OTHERS else []),
         f"found  {view.counted}, model {finding.model}",
         f"state  {state}",
         f"again  {again(finding.replay)}",
     ]
-    (sentence,) = _in_words_of_the_call(call.name, (finding.message,))
     error = CrashFound(sentence, "\n".join(rows))
     verdict = finding.evidence.verdict
     error.cause = "".join(f"  | {line}\n" for line in (shown.output or (shown.outcome,)))
