@@ -38,6 +38,7 @@ _PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.
 _CHOSEN = re.compile(  # wherever it is in a new name
     r"(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
     r"|(?<=0x)[0-9a-f]{8,}"  # an address
+    r"|(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[147][0-9A-Fa-f]{3}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"  # a UUID
     r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
 )
 _WORD = re.compile(r"[A-Za-z0-9]{6,}(?=[^A-Za-z0-9]*$|\.[^.]*$)")  # at the end, or before an extension

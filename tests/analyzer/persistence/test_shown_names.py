@@ -57,6 +57,8 @@ def test_what_is_random_in_an_exclusive_name_is_left_out(name: str, shown: str, 
     [
         ("_MAIN_1.toc.1795537571.4901698", "_MAIN_1.toc.XXXXXX"),
         ("MAIN_2x8q9wqmd6a5skz0.seg", "MAIN_XXXXXX.seg"),
+        ("db-2689b6d9-f599-4f38-bd67-b7c8f18ffb58.zo.tmp", "db-XXXXXX.zo.tmp"),
+        ("74738ff5-5367-5958-9aee-98fffdcd1876.zo", "74738ff5-5367-5958-9aee-98fffdcd1876.zo"),  # of a name: no chance
         ("00000000000000001024.log", "00000000000000001024.log"),
         ("000000010000000000000001", "000000010000000000000001"),
         ("4b825dc642cb6eb9a060e54bf8d69288fbee49", "4b825dc642cb6eb9a060e54bf8d69288fbee49"),
