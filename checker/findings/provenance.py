@@ -46,6 +46,7 @@ _OF_JAVA = re.compile(r"^(java|javax|jdk|sun|com/sun|kotlin|scala|groovy|clojure
 _WITHOUT_SOURCE = re.compile(r"^[^/<].*\.(java|kt|scala|groovy|clj)$")
 _INTERPRETER = re.compile(r"/(python|pypy|node|nodejs|perl|php|ruby|bash)[\d.-]*$|/lib(python|perl|php|ruby)[\w.-]*$")
 _THREADS = re.compile(r"/threading\.py$")  # of Python's library, which begins each thread
+_EVAL = "(eval)"  # Perl's name for a part of the function around it
 OWN = 2  # of a program itself
 _HOME = Path(crashcheck.__file__).parent
 _CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
@@ -179,7 +180,11 @@ class TraceProvenance:
         chain = [site for site in scripted if not site.module.startswith(_CALLERS) and not _OF_JAVA.search(site.module)]
         if not chain or _is_of_library_thread(chain):
             return None, 0
-        places = [NativePlace(site.name, site.module, site.line, site.column) for site in chain]
+        places: list[NativePlace] = []
+        function = chain[-1].name
+        for site in reversed(chain):
+            function = function if site.name == _EVAL else site.name
+            places.insert(0, NativePlace(function, site.module, site.line, site.column))
         return self._innermost(places, [ownership(place.file) for place in places])
 
     def _native(self, sites: tuple[int, ...]) -> tuple[Location | None, int]:

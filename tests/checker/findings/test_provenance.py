@@ -386,6 +386,23 @@ def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
     assert [frame.line for frame in place.stack] == [*range(at + 2, len(files) + 1)]
 
 
+def test_an_eval_of_perl_is_a_part_of_the_function_around_it(tmp_path: Path) -> None:
+    t = CallsBuilder(tmp_path / "t.cct", {"f": b""})
+    for name, line in (("main", 9), ("save", 4), ("(eval)", 3)):
+        t.stack = t.stack_def(t.stack, t.python_site("/home/u/app/save.pl", name, line))
+    t.site = t.call_site("/lib/libc.so.6", 64)
+    t.write("f", 0, b"new")
+    place = TraceProvenance(t.trace(), ProgramFacts({}, (), ()), tmp_path / "project").of(len(t.records) - 1)
+    assert place is not None
+    assert (place.function, place.line) == ("save", 3)
+    assert [frame.function for frame in place.stack] == ["save", "main"]
+
+
+def test_a_frozen_module_is_no_caller_in_the_project() -> None:
+    stack = (Frame("_run_module_as_main", "<frozen runpy>", 198), Frame("run", "app.py", 3))
+    assert Location("/elsewhere/save.py", 5, 0, "save", "", stack, "").called_from == stack[1]
+
+
 @pytest.mark.parametrize(
     ("path", "owned"),
     [
