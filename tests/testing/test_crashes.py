@@ -7,12 +7,14 @@ import functools
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import unittest
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import pytest
@@ -206,6 +208,24 @@ def test_coroutine_functions_are_run_and_checked(here: Crashes) -> None:
 
     with pytest.raises(CrashFound, match="can be empty"):
         here.check(save, start=START, check=check)
+
+
+def test_what_traces_a_test_does_not_follow_the_search(here: Crashes) -> None:
+    followed: set[str] = set()
+
+    def tracer(frame: FrameType, event: str, arg: object) -> None:
+        followed.add(Path(frame.f_code.co_filename).name)
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        here.check(careful, "cfg.json", SAVED, start=START, check=accepts)
+        still = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert still is tracer
+    assert "crashes.py" in followed
+    assert not followed & {"pipeline.py", "in_child.py"}
 
 
 def test_a_test_that_is_a_coroutine_continues_with_each_state(here: Crashes) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -156,10 +157,23 @@ def _explored(settings: Settings, call: Call, start: Start) -> Iterator[_Explore
     work = Path(tempfile.mkdtemp(prefix="crashcheck-test-"))
     owner = os.getpid()
     try:
-        yield _Explored(settings, record_call(call, start, work), work)
+        with _untraced():
+            recorded = record_call(call, start, work)
+        yield _Explored(settings, recorded, work)
     finally:
         if os.getpid() == owner:
             shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    """Without what follows each line of a test, as coverage and Hypothesis do: a search would take 4 times as long."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
 
 
 class _Explored:
@@ -178,7 +192,7 @@ class _Explored:
         settings = self._settings
         config = exploration.config_of(settings.model, settings.states, timeout_s)
         of_called: Judge | None = None if judge is None else lambda called: judge(self.state_of(called))
-        with contextlib.closing(ForkServer(of_called)) as server:
+        with _untraced(), contextlib.closing(ForkServer(of_called)) as server:
             outlook = exploration.explore(config, self._call, server, settings.kept, settings.again, settings.jobs)
         if outlook.remark:
             settings.remark(outlook.remark)
