@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.errors import CrashcheckError
@@ -167,13 +168,19 @@ def _explored(settings: Settings, call: Call, start: Start) -> Iterator[_Explore
 
 @contextlib.contextmanager
 def _untraced() -> Iterator[None]:
-    """Without what follows each line of a test, as coverage and Hypothesis do: a search would take 4 times as long."""
+    """Without what follows each line of a test in Python, as Hypothesis does: a search would take 4 times as long.
+
+    One that is written in C, as coverage's, would miss the rest of the function that is traced.
+    """
     tracer = sys.gettrace()
-    sys.settrace(None)
+    stopped = isinstance(tracer, FunctionType | MethodType)
+    if stopped:
+        sys.settrace(None)
     try:
         yield
     finally:
-        sys.settrace(tracer)
+        if stopped:
+            sys.settrace(tracer)
 
 
 class _Explored:
@@ -184,6 +191,7 @@ class _Explored:
         self._call = call
         self._work = work
 
+    @_untraced()
     def by(self, judge: Callable[[State], str] | None, timeout_s: float) -> Found | None:
         """Search; None if nothing fails. Raises Entered in a process of its own, without a `judge`."""
         from crashcheck.checker.execution.python_check import ForkServer
@@ -192,7 +200,7 @@ class _Explored:
         settings = self._settings
         config = exploration.config_of(settings.model, settings.states, timeout_s)
         of_called: Judge | None = None if judge is None else lambda called: judge(self.state_of(called))
-        with _untraced(), contextlib.closing(ForkServer(of_called)) as server:
+        with contextlib.closing(ForkServer(of_called)) as server:
             outlook = exploration.explore(config, self._call, server, settings.kept, settings.again, settings.jobs)
         if outlook.remark:
             settings.remark(outlook.remark)
