@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import or_
 
 from crashcheck.checker.nodes.dependence import HappensBefore
-from crashcheck.runtime.nodes.actions import Action, ActionKind
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult
 
 Versions = tuple[int, ...]  # for each node, how many of the run's actions on it are in the cut
 
@@ -27,14 +29,28 @@ def nodes_of(action: Action) -> tuple[int, ...]:
 
 
 class Cuts:
-    """The consistent cuts of a run of these actions, the smallest first, without those that the run passes through."""
+    """The consistent cuts of a run with these results, the smallest first, without those that the run passes through.
 
-    def __init__(self, actions: Sequence[Action], order: HappensBefore, nodes: int) -> None:
-        self._actions = actions
-        self._order = order
+    A node's quiet timers are ordered with none of its other actions (dependence.py). In a cut they keep their place
+    among these all the same, and are part of it only with a later one: the state of a node is that after its own last
+    action.
+    """
+
+    def __init__(self, results: Sequence[ActionResult], order: HappensBefore, nodes: int) -> None:
+        self._actions = [result.action for result in results]
+        self._quiet = sum(1 << at for at, result in enumerate(results) if result.quiet)
         self._own = [
-            sum(1 << at for at, action in enumerate(actions) if node in nodes_of(action)) for node in range(nodes)
+            sum(1 << at for at, action in enumerate(self._actions) if node in nodes_of(action)) for node in range(nodes)
         ]
+        self._up_to: list[int] = []  # each action, and all that a cut holds with it
+        for at, action in enumerate(self._actions):
+            needed = order.before(at)
+            for node in nodes_of(action):
+                needed |= self._own[node] & ((1 << at) - 1)
+            for earlier, held in enumerate(self._up_to):
+                if needed >> earlier & 1:
+                    needed |= held
+            self._up_to.append(needed | 1 << at)
 
     def __len__(self) -> int:
         """How many actions the run has."""
@@ -49,8 +65,8 @@ class Cuts:
 
     def __iter__(self) -> Iterator[int]:
         """Each cut, as the bits of the places of its actions; of cuts with equal versions the first."""
-        every = range(len(self._actions))
-        seen = {self.versions((1 << at) - 1) for at in (*every, len(self._actions))}
+        larger_by = [each for at, each in enumerate(self._up_to) if not self._quiet >> at & 1]
+        seen = {self.versions(passed) for passed in accumulate(larger_by, or_, initial=0)}
         reached = {0}
         waiting = deque(reached)
         while waiting:
@@ -58,8 +74,8 @@ class Cuts:
             if (versions := self.versions(cut)) not in seen:
                 seen.add(versions)
                 yield cut
-            for at in every:
-                larger = cut | 1 << at
-                if larger not in reached and not self._order.before(at) & ~cut:
+            for each in larger_by:
+                larger = cut | each
+                if larger not in reached and (each & ~self._quiet & ~cut).bit_count() == 1:
                     reached.add(larger)
                     waiting.append(larger)

@@ -232,7 +232,7 @@ class _Executing:
         )
         if not self._rules.cuts or run.failure is not None or ending is Ending.ASLEEP:
             return run
-        found, complete = self._checks.failing_cut(Cuts(run.chosen, order_of(run), len(self._rules.roles)))
+        found, complete = self._checks.failing_cut(Cuts(run.results, order_of(run), len(self._rules.roles)))
         return replace(run, failing_cut=found, all_cuts=complete)
 
     def _with_lapses(self, offered: Sequence[Action]) -> Sequence[Action]:

@@ -7,6 +7,7 @@ taken for one bug: the first of them is minimised.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
@@ -155,7 +156,7 @@ class NodeSearch:
         self._explaining: dict[_Key, _Explaining] = {}  # the next one first
         self._since_explained = 0  # results
         self._discoveries: list[Discovery] = []
-        self._warnings: list[str] = []
+        self._not_repeated: Counter[str] = Counter()  # what failed once, by what it was
         self._uncontrolled: dict[str, None] = {}
 
     def run(self) -> NodeSearchResult:
@@ -182,7 +183,7 @@ class NodeSearch:
             stop_reason=stop,
             runs=self._runs,
             cut=self._schedules.cut - self._followed,
-            warnings=(*loop.reached.warnings, *self._warnings, *self._remade(), *unused),
+            warnings=(*loop.reached.warnings, *self._unrepeated(), *self._remade(), *unused),
             uncontrolled=tuple(self._uncontrolled),
             discoveries=tuple(self._discoveries),
             passed=frozenset(self._passed),
@@ -253,7 +254,7 @@ class NodeSearch:
         if run.failing_cut:
             run = self._guided(run.failing_cut)
             if run.failure is None:
-                self._not_repeated("a check on a consistent cut of a run")
+                self._fails_once("a check on a consistent cut of a run")
         if run.failure is not None:
             self._take(run, run.failure)
         self._show()
@@ -297,7 +298,7 @@ class NodeSearch:
         """Repeat a failing run; one that fails again is minimised beside the search."""
         again = self._guided(until_failure(run))
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
-            self._not_repeated(f"a run ({self._failure_of(run)})")
+            self._fails_once(f"a run ({self._failure_of(run)})")
             self._ids[key] = ""
         else:
             self._explaining[key] = _Explaining(Minimising(again), self._runs, self._meter.elapsed_s)
@@ -355,9 +356,13 @@ class NodeSearch:
                 "then did: other programs may keep it from computing"
             )
 
-    def _not_repeated(self, what: str) -> None:
+    def _fails_once(self, what: str) -> None:
         self._flaky += 1
-        self._warnings.append(f"{what} failed, and did not when it was repeated")
+        self._not_repeated[what] += 1
+
+    def _unrepeated(self) -> Iterator[str]:
+        for what, times in self._not_repeated.items():
+            yield f"{what} failed, and did not when it was repeated{f' ({times} times)' if times > 1 else ''}"
 
     def _failure_of(self, run: NodeRun) -> str:
         return self._describer.failure(run.failure) if run.failure is not None else "it does not fail"

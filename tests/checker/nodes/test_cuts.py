@@ -9,12 +9,13 @@ import pytest
 
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.nodes.cuts import Cuts, nodes_of
+from crashcheck.checker.nodes.dependence import HappensBefore, footprint
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks
 from crashcheck.checker.nodes.search import NodeSearch
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
 from crashcheck.checker.results import Location, Outcome, Verdict
-from crashcheck.runtime.nodes.actions import Action, ActionResult, World
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, Message, World
 from support.examples_tried import examples
 from support.message_programs import Does, MessageProgram, MessageWorld, Node, all_to_all, generated
 
@@ -92,3 +93,25 @@ def test_what_fails_in_a_cut_only_is_a_finding_of_a_run() -> None:
     second_only = frozenset({(Node(), Node(), Node(printed="a"))})
     assert searched(program, "dpor", second_only)[1] == ["the check fails if `a` from n0 to n2 is delivered"]
     assert searched(program, "dfs", second_only)[1] == ["the check fails if `a` from n0 to n2 is delivered"]
+
+
+def test_a_node_is_in_a_cut_as_after_its_last_action_there_although_its_quiet_timers_are_ordered_with_none() -> None:
+    """Node 0 prints, ticks, and answers to a second message; node 1 gets the answer."""
+    answer = Message(0, 1, 1, 1, b"y", "udp")
+    results = [
+        ActionResult(Action(ActionKind.DELIVER, 0, 2, 1)),
+        ActionResult(Action(ActionKind.TIMER, 0), quiet=True),
+        ActionResult(Action(ActionKind.DELIVER, 0, 2, 2), sent=(answer,)),
+        ActionResult(Action(ActionKind.DELIVER, 3, 2, 1)),
+        ActionResult(Action(ActionKind.DELIVER, 1, 0, 1)),
+    ]
+    order = HappensBefore()
+    for result in results:
+        sender = frozenset({2}) if result.action.node == 1 else frozenset[int]()
+        order.add(footprint(result.action, result), sender)
+    cuts = Cuts(results, order, 4)
+    assert [(cuts.versions(cut), len(cuts.actions(cut))) for cut in cuts] == [
+        ((0, 0, 0, 1), 1),
+        ((1, 0, 0, 1), 2),
+        ((3, 1, 0, 0), 4),
+    ]
