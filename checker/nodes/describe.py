@@ -16,7 +16,18 @@ from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
 from crashcheck.checker.results import Finding, FindingKind, Location, Outcome, Verdict
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, DiskState, Message, ThreadWait
+from crashcheck.runtime.nodes.actions import (
+    ACCEPTED,
+    END,
+    REFUSED,
+    RESET,
+    Action,
+    ActionKind,
+    ActionResult,
+    DiskState,
+    Message,
+    ThreadWait,
+)
 from crashcheck.source import spoken
 
 _DATA_CHARS = 24  # of a message, in a sentence
@@ -40,14 +51,19 @@ _VERBS = {
     ActionKind.THREAD: "continues",
     ActionKind.LAPSE: "passes",
 }
+_OF_CONNECTIONS = {  # messages that are no data
+    ACCEPTED: "the answer to the connection request",
+    REFUSED: "the refusal of the connection request",
+    END: "the end of the connection",
+    RESET: "the reset of the connection",
+}
 
 
 class Sent(NamedTuple):
-    """A message of a run. `place`: of the action that sent it, set-up included; `answer`: to a connection request."""
+    """A message of a run. `place`: of the action that sent it, set-up included."""
 
     message: Message
     place: int
-    answer: bool
 
 
 class RunFacts(NamedTuple):
@@ -157,9 +173,7 @@ class Describer:
             return "a message"
         if known.message.data:
             return f"`{_shown(known.message.data, _DATA_CHARS)}`"
-        if known.message.protocol != "tcp":
-            return "an empty message"
-        return "the answer to the connection request" if known.answer else "the end of the connection"
+        return _OF_CONNECTIONS.get(known.message.what, "an empty message")
 
     def clause(self, action: Action, facts: RunFacts) -> str:
         """An action as a clause: "n1 is killed"."""
@@ -247,11 +261,7 @@ def disk_text(disk: DiskState | None) -> str:
 def facts_of(run: NodeRun) -> RunFacts:
     """All that was sent in a run, and what machines lost."""
     results = (*run.set_up, *run.results)
-    sent = {
-        delivery_of(message): Sent(message, at, result.action.kind is ActionKind.CONNECT)
-        for at, result in enumerate(results)
-        for message in result.sent
-    }
+    sent = {delivery_of(message): Sent(message, at) for at, result in enumerate(results) for message in result.sent}
     lost = {one.action: _lost(one.disk) for one in results if one.disk is not None and one.disk.losses}
     compared = {one.name: one.place for result in results for one in result.compared}
     threads = {result.action: result.thread for result in results if result.thread is not None}

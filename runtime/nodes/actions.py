@@ -61,8 +61,11 @@ class Action(NamedTuple):
     due_ns: int = 0  # of a timer: when it is due, by its node's clock
 
 
+ACCEPTED, REFUSED, END, RESET = "accepted", "refused", "end", "reset"
+
+
 class Message(NamedTuple):
-    """What a node sent: one write to a connection, or one datagram. Of a connection's end `data` is empty."""
+    """What a node sent: one write to a connection, one datagram, or what ends or begins a connection: `what`."""
 
     sender: int
     receiver: int
@@ -72,6 +75,7 @@ class Message(NamedTuple):
     protocol: str  # "tcp" or "udp"
     stack: tuple[str, ...] = ()  # the calls that sent it, the innermost first, as "function (file:line)"
     call: int = 0  # which call of this execution sent it, for World.stacks; 0: that is not known
+    what: str = ""  # it is no data, but one of these
 
 
 class DiskState(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from crashcheck.runtime.nodes.actions import Action, ActionKind, Message
+from crashcheck.runtime.nodes.actions import ACCEPTED, END, REFUSED, RESET, Action, ActionKind, Message
 from crashcheck.runtime.nodes.wire import NodeEvent, WireFrame
 
 ADDRESS_BYTES = 16
@@ -16,7 +16,6 @@ UDP = 17
 # Connections that the smaller of two nodes began; those that the larger began; flows of datagrams; answers of a node to
 # itself, whose two directions would else have the same names.
 _BY_SMALLER, _BY_LARGER, _FLOW, _TO_ITSELF, _CHANNELS = range(5)
-ACCEPTED, REFUSED, END, RESET = "accepted", "refused", "end", "reset"
 
 
 def address_of(node: int) -> str:
@@ -68,11 +67,10 @@ class Socket:
 
 @dataclass(slots=True, eq=False)
 class Packet:
-    """A message under way. `what`: it is no data, but the answer to a request, or that a connection has ended."""
+    """A message under way."""
 
     message: Message
     order: int  # of sending, in the whole run
-    what: str = ""
     source: Address | None = None  # of a datagram
     target: Address | None = None
 
@@ -213,11 +211,12 @@ class Network:
         socket.under_way.clear()
         socket.gone = True
 
-    def write_reset(self, socket: Socket) -> None:
+    def write_reset(self, socket: Socket) -> list[Message]:
         """Let the other end hear that this one is not there."""
-        if socket.peer and not socket.peer.gone:
-            socket.under_way.clear()
-            self._write(socket, b"", RESET)
+        if socket.peer is None or socket.peer.gone:
+            return []
+        socket.under_way.clear()
+        return self._write(socket, b"", RESET)
 
     def power_lost(self, node: int) -> None:
         """No end of the node answers; what it sent before is still under way."""
@@ -238,9 +237,9 @@ class Network:
     def _write(self, socket: Socket, data: bytes, what: str, call: int = 0) -> list[Message]:
         if socket.peer is None:
             return []
-        message = Message(socket.node, socket.peer.node, socket.channel, socket.sent, data, "tcp", call=call)
+        message = Message(socket.node, socket.peer.node, socket.channel, socket.sent, data, "tcp", call=call, what=what)
         socket.sent += 1
-        socket.under_way.append(Packet(message, next(self._order), what))
+        socket.under_way.append(Packet(message, next(self._order)))
         return [message]
 
     def _closed(self, frame: WireFrame) -> list[Message]:
@@ -254,11 +253,12 @@ class Network:
         socket.gone = True
         socket.listens = False
         has_ended = (
-            any(packet.what in (END, RESET) for packet in socket.under_way) or socket.peer is None or socket.peer.gone
+            any(packet.message.what in (END, RESET) for packet in socket.under_way)
+            or socket.peer is None
+            or socket.peer.gone
         )
         if frame.other:
-            self.write_reset(socket)
-            return [socket.under_way[-1].message] if socket.under_way else []
+            return self.write_reset(socket)
         return [] if has_ended else self._write(socket, b"", END)
 
     def _datagram(self, frame: WireFrame, call: int) -> list[Message]:

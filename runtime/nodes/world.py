@@ -11,6 +11,10 @@ from pathlib import Path
 
 from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import (
+    ACCEPTED,
+    END,
+    REFUSED,
+    RESET,
     Action,
     ActionKind,
     ActionResult,
@@ -22,7 +26,7 @@ from crashcheck.runtime.nodes.actions import (
 )
 from crashcheck.runtime.nodes.failures import failures, link
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand
-from crashcheck.runtime.nodes.network import ACCEPTED, END, REFUSED, RESET, Network, Packet, Request, packet_action
+from crashcheck.runtime.nodes.network import Network, Packet, Request, packet_action
 from crashcheck.runtime.nodes.node_clocks import NodeClocks
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
 from crashcheck.runtime.nodes.steps import ActionStep, log_line
@@ -247,16 +251,17 @@ class NodeWorld(World):
         end.under_way.popleft()
         receiver = end.peer
         assert receiver is not None
+        what = packet.message.what
         if receiver.gone:
-            if packet.what not in (RESET, REFUSED) and not end.gone:
-                self._network.write_reset(receiver)
-        elif packet.what in (ACCEPTED, REFUSED):
-            error = _REFUSED_ERROR if packet.what == REFUSED else 0
+            if what not in (RESET, REFUSED) and not end.gone:
+                step.sent += self._network.write_reset(receiver)
+        elif what in (ACCEPTED, REFUSED):
+            error = _REFUSED_ERROR if what == REFUSED else 0
             self._order(NodeOrder.CONNECTED, action.node, step, number=receiver.number, other=error)
-        elif packet.what == RESET:
+        elif what == RESET:
             self._network.reset(receiver)
             self._order(NodeOrder.RESET, action.node, step, number=receiver.number)
-        elif packet.what == END:
+        elif what == END:
             self._order(NodeOrder.FINISH, action.node, step, number=receiver.number)
         else:
             self._order(NodeOrder.ARRIVE, action.node, step, number=receiver.number, data=packet.message.data)

@@ -185,6 +185,30 @@ def test_options_of_crash_states_are_refused(project: Path) -> None:
     assert (code, "--resume does not work on nodes" in printed) == (2, True)
 
 
+def test_the_reset_and_the_refusal_of_a_connection_are_named(tmp_path: Path) -> None:
+    """The client has closed its connection when the server writes, and finds nobody at another port."""
+    server = (
+        "import socket, time\na = socket.create_server(('', 7)).accept()[0]\na.recv(9)\n"
+        "a.send(b'x')\ntime.sleep(9)\na.send(b'y')"
+    )
+    client = (
+        "import socket, time\nsocket.create_connection(('10.0.0.1', 7)).close()\n"
+        "try: socket.create_connection(('10.0.0.1', 8))\nexcept OSError: time.sleep(99)"
+    )
+    for name, text in (("server", server), ("client", client)):
+        (tmp_path / f"{name}.py").write_text(text)
+    command = '[[node]]\nname = "{0}"\ncommand = "python3 {{project}}/{0}.py"\n'
+    code, report, printed = run(tmp_path, command.format("server") + command.format("client"), "--states", "1")
+    assert code == 1, printed
+    (finding,) = report["findings"]
+    rows = [row["what"] for row in finding["evidence"]["rows"]]
+    assert {
+        "the end of the connection from client to server is delivered",
+        "the refusal of the connection request from server to client is delivered",
+        "the reset of the connection from client to server is delivered",
+    } <= set(rows)
+
+
 def test_a_node_that_fails_is_shown_with_what_it_wrote_to_its_standard_error(tmp_path: Path) -> None:
     (tmp_path / "node.sh").write_text("echo started\necho no such volume: $1 >&2\nexit 3\n")
     code, report, printed = run(tmp_path, '[[node]]\ncommand = "sh {project}/node.sh data7"\n')
