@@ -31,7 +31,7 @@ def nodes_of(action: Action) -> tuple[int, ...]:
 class Cuts:
     """The consistent cuts of a run with these results, the smallest first, without those that the run passes through.
 
-    A node's quiet timers are ordered with none of its other actions (dependence.py). In a cut they keep their place
+    Timers that tick are ordered with none of their node's other actions (dependence.py). In a cut they keep their place
     among these all the same, and are part of it only with a later one: the state of a node is that after its own last
     action.
     """

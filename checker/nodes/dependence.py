@@ -11,7 +11,7 @@ writes; two orders in which dependent actions come in the same order are one par
     lose               its way             the message, its bound
     thread, complete                       its node
     timer, lapse                           its node; with `clock_error` the clock
-    quiet timer                            its node's ticks; with `clock_error` the clock
+    timer that ticks                       its node's ticks; with `clock_error` the clock
     crash                                  its node, the way to it and from it, its bound
     cut, heal                              both links; of a cut its bound
     reset                                  both nodes, both links, its bound
@@ -26,7 +26,9 @@ So two actions on one node are dependent (MODIST 3.2), a loss and a delivery of 
 link, and two failures that draw on one bound. Two deliveries on one link are dependent because their receiver is one
 node; to send is independent of a delivery of what was sent before.
 
-A timer is quiet if nobody else sees anything of it (ActionResult.quiet): when else it fires is not searched.
+A timer ticks if nobody else sees anything of it, and did not when it fired last (ActionResult.ticks): when else it
+fires is not searched. A time-out is quiet as well where it comes too late for anything, and may decide all if it comes
+earlier: so when a timer first fires is.
 
 What an action enables follows it in every order: there is an edge, but nothing to reverse.
 """
@@ -94,7 +96,7 @@ def footprint(action: Action, result: ActionResult | None = None, *, clock: bool
     elif kind is ActionKind.RESET:
         writes.update((*links, ("node", node), ("node", peer)))
     else:
-        writes.add(("ticks" if result is not None and result.quiet else "node", node))
+        writes.add(("ticks" if result is not None and result.ticks else "node", node))
         if kind in (ActionKind.TIMER, ActionKind.LAPSE) and clock:
             writes.add(CLOCK)
     if kind in BOUND_OF:

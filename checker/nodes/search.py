@@ -247,7 +247,7 @@ class NodeSearch:
         self._runs += 1
         self._at_bound += run.ending is Ending.BOUND
         self._idle += run.ending is Ending.IDLE
-        self._ticked += any(result.quiet for result in run.results)
+        self._ticked += any(result.ticks for result in run.results)
         self._not_all_cuts += not run.all_cuts
         self._untried_disks += run.untried_disks
         self._used.take(run)

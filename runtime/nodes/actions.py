@@ -123,6 +123,7 @@ class ActionResult(NamedTuple):
     thread: ThreadWait | None = None
     fired: int = 0  # timers: one, or a stretch of those that only tick, with what follows them
     quiet: bool = False  # timers fired, and nobody else may see anything of it
+    ticks: bool = False  # the same, and so it was when each of them fired last
     kept: bool = False  # the files and the output of all nodes are certainly as before
 
 

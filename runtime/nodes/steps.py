@@ -12,7 +12,8 @@ from crashcheck.runtime.nodes.actions import ActionResult, Compared, DiskState, 
 class ActionStep:
     """What an action has led to so far; `ran`: the nodes that it ran.
 
-    `fired`: timers; `seen`: whether anybody else may see it: something was sent, written, connected or ended.
+    `fired`: timers; `first`: one of them had not ticked before.
+    `seen`: whether anybody else may see it: something was sent, written, connected or ended.
     `changed`: whether files or output may differ from before.
     `compared`: by node and comparison of times, when its outcome is another one, ns.
     """
@@ -25,6 +26,7 @@ class ActionStep:
     disk: DiskState | None = None
     thread: ThreadWait | None = None
     fired: int = 0
+    first: bool = False
     seen: bool = False
     changed: bool = False
     ran: set[int] = field(default_factory=set)

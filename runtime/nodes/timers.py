@@ -49,10 +49,11 @@ class NodeTimers:
 
     def due_ns(self, *, ticks: bool = True) -> int:
         """When the first is due, at the end of time if there is none. `ticks`: whether those count that only tick."""
-        dues = (timer.due_ns for timer in self._armed.values() if ticks or not self._ticks(timer))
+        dues = (timer.due_ns for timer in self._armed.values() if ticks or not self.ticks(timer))
         return min(dues, default=NEVER_NS)
 
-    def _ticks(self, timer: Timer) -> bool:
+    def ticks(self, timer: Timer) -> bool:
+        """Whether it was quiet when it fired last."""
         return (timer.owner, timer.lasts_ns) in self._ticking
 
     @property

@@ -129,6 +129,7 @@ class NodeWorld(World):
             thread=step.thread,
             fired=step.fired,
             quiet=action.kind is ActionKind.TIMER and not step.seen,
+            ticks=action.kind is ActionKind.TIMER and not step.seen and not step.first,
             kept=not step.changed and action.kind in _KEEPING,
         )
         if step.compared:
@@ -287,6 +288,7 @@ class NodeWorld(World):
             self._clocks.move(action.node, timer.due_ns)
             self._order(NodeOrder.FIRE, action.node, step, number=timer.number)
             step.fired += 1
+            step.first |= not timers.ticks(timer)
             timers.fired(timer, not step.seen)
             following = next((one for node, one in self._clocks.may_fire() if node == action.node), None)
             if step.seen or following is None:

@@ -185,6 +185,25 @@ def test_options_of_crash_states_are_refused(project: Path) -> None:
     assert (code, "--resume does not work on nodes" in printed) == (2, True)
 
 
+def test_partial_orders_include_those_in_which_a_time_out_comes_before_what_makes_it_void(tmp_path: Path) -> None:
+    """After the message, as in the default order, nobody sees anything of the time-out."""
+    server = (
+        "import os, socket, threading, time\ns = socket.socket(2, 2); s.bind(('10.0.0.1', 7))\nlate = []\n"
+        "def wait(): time.sleep(1); late.append(1)\nthreading.Thread(target=wait).start()\ns.recv(9)\n"
+        "if late: os._exit(1)\ntime.sleep(9)"
+    )
+    (tmp_path / "server.py").write_text(server)
+    (tmp_path / "client.py").write_text("import socket\nsocket.socket(2, 2).sendto(b'x', ('10.0.0.1', 7))")
+    command = '[[node]]\nname = "{0}"\ncommand = "python3 {{project}}/{0}.py"\n'
+    text = command.format("server") + command.format("client") + '[strategy]\nname = "dpor"\n'
+    code, report, printed = run(tmp_path, text)
+    assert code == 1, printed
+    assert [finding["message"] for finding in report["findings"]] == [
+        "server ends with status 1 if timer 2 of server fires before `x` from client to server "
+        "(<module> at client.py:2) is delivered"
+    ]
+
+
 def test_the_reset_and_the_refusal_of_a_connection_are_named(tmp_path: Path) -> None:
     """The client has closed its connection when the server writes, and finds nobody at another port."""
     server = (
