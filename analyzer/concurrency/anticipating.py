@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 from networkx.utils import UnionFind
 
 from crashcheck.analyzer.compile.learned_sets import LearnedSets, LearnedSite
@@ -15,7 +16,6 @@ from crashcheck.analyzer.concurrency.observations import Log, ObservationKind
 from crashcheck.wording import listed
 
 NOTHING = "nothing of another thread"
-UNOBSERVED = "accesses of inline assembly and rare vector instructions are not observed"
 _LISTED = 8  # names of a hot group, which may have hundreds
 
 
@@ -35,13 +35,15 @@ class Observed:
 
     `alone`: names of sites, each with that of another that accessed a variable before it in the same thread, when no
     other thread had; `addressed`: of sites that accessed a variable that the program named; `codes`: the hash of each
-    function's code. Whatever accessed one variable is connected by `seen` and `alone`.
+    function's code; `lost`: what is not there, in words. Whatever accessed one variable is connected by `seen` and
+    `alone`.
     """
 
     seen: tuple[Seen, ...]
     alone: frozenset[tuple[str, str]]
     codes: Mapping[str, str]
     addressed: frozenset[str] = frozenset()
+    lost: tuple[str, ...] = ()
 
     @property
     def accesses(self) -> int:
@@ -231,9 +233,14 @@ def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
         for unit in log.units
         for index in range(len(unit.sites))
     }
+    known_ids = np.array([0, *names], np.uint64)
+    has_names = np.isin(log.rows["site"], known_ids) & np.isin(log.rows["before"], known_ids)
+    lost = log.not_exact
+    if nameless := len(log.rows) - int(has_names.sum()):  # a process was killed before it had written the facts
+        lost += (f"{nameless} observations of code whose facts are not in the log",)
+    log = replace(log, rows=log.rows[has_names])
     merged: dict[tuple[str, str | None], Seen] = {}
-    remote = log.of(ObservationKind.REMOTE)
-    for row in remote:
+    for row in log.of(ObservationKind.REMOTE):
         site, before = names[int(row["site"])], names[int(row["before"])] if row["before"] else None
         key = site.name, before.name if before is not None else None
         known = merged.get(key)  # of another unit that was compiled from the same source, or a row that was made twice
@@ -246,6 +253,7 @@ def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
         frozenset((names[site].name, names[before].name) for site, before in pairs),
         namer.codes(log.units),
         frozenset(names[site].name for site in log.of(ObservationKind.ADDRESSED)["site"].tolist()),
+        lost,
     )
 
 
@@ -280,9 +288,7 @@ def read_guarded(log: Log, learned: AnticipatingInvariants, folder: str | os.Pat
         violation = Violation(seen, learned.expected(one) if one is not None else ())
         stalls.append(Stall(violation, int(row["stalled_ns"]) / 1e9, int(row["resolved"]), int(row["unresolved"])))
     untrained = tuple((name(int(row["site"])), int(row["count"])) for row in log.of(ObservationKind.UNTRAINED))
-    lost = log.lost
-    if log.unobserved:
-        lost += (f"{UNOBSERVED}: {listed(log.unobserved, _LISTED)}",)
+    lost = log.not_exact
     if log.learned not in (0, learned.digest()):
         lost += ("what was expected, and left alone: other sets were learned since the program was built",)
     return Guarded(tuple(stalls), untrained, namer.codes(log.units), lost, learned.hot_groups())

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from crashcheck.analyzer.compile.facts import UnitFacts, decode
 from crashcheck.errors import CrashcheckError
+from crashcheck.wording import listed
 
+UNOBSERVED = "accesses of inline assembly and rare vector instructions are not observed"
+_LISTED = 8  # places, which may be hundreds
 MAGIC = 0x6472617567434343
 VERSION = 2
 HEADER_BYTES = 4096
@@ -58,10 +61,10 @@ class Log:
     learned: int
 
     @property
-    def unobserved(self) -> tuple[str, ...]:
-        """Where the program accesses memory in ways that are not observed: inline assembly, rare vector operations."""
+    def not_exact(self) -> tuple[str, ...]:
+        """`lost`, and where the program accesses memory in ways that are not observed, in words."""
         places = {one.position.file + f":{one.position.line}" for unit in self.units for one in unit.not_understood}
-        return tuple(sorted(places))
+        return self.lost + ((f"{UNOBSERVED}: {listed(sorted(places), _LISTED)}",) if places else ())
 
     def of(self, kind: ObservationKind) -> NDArray[np.void]:
         """The rows of one kind."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from crashcheck.cli.options import add_config
 from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
-from crashcheck.wording import listed
 
 if TYPE_CHECKING:
     from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Judged, Observed
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 LEARNED = "crashcheck.learned.json"
 LEARNED_OF_MARKED = "crashcheck.marked.json"
 RUNS = 10
-_LISTED = 8  # places, which may be hundreds
 
 
 def add_parser(subparsers: Any) -> None:
@@ -153,7 +151,6 @@ def learn(
 
     Raises CrashcheckError: learn-run-failed if a run fails, learn-nothing, and those of running and of the file.
     """
-    from crashcheck.analyzer.concurrency.anticipating import UNOBSERVED
     from crashcheck.stages.threads import threaded_runs
 
     learned = _learned_so_far(path, marked)
@@ -164,7 +161,7 @@ def learn(
     elif learned.atomics and not atomics:
         raise _learned_without("--without-atomics", path)
     first = learned.runs
-    unobserved: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     try:
         with threaded_runs(config, _threads(config, learned), first if perturb else None) as run:
             for number in range(1, runs + 1):
@@ -178,7 +175,7 @@ def learn(
                     continue
                 observed = _observed(log, path, marked)
                 learned = learned.learn(observed)
-                unobserved = log.unobserved if log is not None else ()
+                lost = observed.lost or lost
                 accesses, new = _of(observed.accesses, "access", "accesses"), _of(learned.new[-1], "new predecessor")
                 report(f"run {number:{len(str(runs))}}: {accesses}, {new}")
                 if settled is not None and learned.runs - max(first, learned.levelled_at) >= settled:
@@ -189,8 +186,8 @@ def learn(
     finally:
         if learned.runs > first:
             learned.save(path)
-    if unobserved:
-        report(f"not exact: {UNOBSERVED}: {listed(unobserved, _LISTED)}")
+    for what in lost:
+        report(f"not exact: {what}")
     if learned.runs == first:
         raise CrashcheckError("learn-run-failed", f"none of {runs} runs passed.", "Only passing runs are learned from.")
     return learned

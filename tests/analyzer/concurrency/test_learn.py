@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from crashcheck.analyzer.concurrency.anticipating import UNOBSERVED
-from crashcheck.analyzer.concurrency.observations import Log, ObservationKind, read_log
+from crashcheck.analyzer.concurrency.observations import UNOBSERVED, Log, ObservationKind, read_log
 from crashcheck.cli.learn import curve
 from support.command_line import run_crashcheck
 from support.thread_project import ThreadProject, handover
@@ -184,6 +184,24 @@ def test_inline_assembly_that_accesses_shared_memory_is_named(project: Project) 
     project.source(source)
     line = source.partition("lock; xaddl")[0].count("\n") + 1
     assert f"not exact: {UNOBSERVED}: {project.folder}/program.c:{line}" in project.learn().stdout.splitlines()
+
+
+def test_code_whose_facts_a_killed_process_did_not_log_is_counted_and_the_rest_learned(project: Project) -> None:
+    """The facts of the first unit are torn, as a kill leaves them: their first word is written last."""
+    (project.folder / "more.c").write_text("int more; void set_more(void) { more = 1; }\n", encoding="utf-8")
+    project.source(PROGRAM.replace("int main", "void set_more(void);\nint main").replace("!late)", "!late) set_more(),"))
+    (project.folder / "tear.py").write_text(
+        "import os, mmap\n"
+        "log = mmap.mmap(os.open(os.environ['CRASHCHECK_GUARD'].partition('log=')[2], os.O_RDWR), 0)\n"
+        "at = log.find(b'CRSHFCT\\n')\n"
+        "log[at : at + 8] = bytes(8)\n",
+        encoding="utf-8",
+    )
+    config = project.folder / "crashcheck.toml"
+    text = config.read_text(encoding="utf-8").replace("program.c", "program.c more.c")
+    config.write_text(text.replace("./program", f"./program && {sys.executable} tear.py"), encoding="utf-8")
+    assert "not exact: 1 observations of code whose facts are not in the log" in project.learn().stdout.splitlines()
+    assert "program.c:get:load:1" in project.learned.read_text(encoding="utf-8")
 
 
 def test_perturbed_runs_hold_threads_up_at_other_places_each(project: Project) -> None:
