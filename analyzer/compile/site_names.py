@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from crashcheck.analyzer.compile.demangling import variable_name
 from crashcheck.analyzer.compile.facts import Site, UnitFacts, is_source
 
 _LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
@@ -53,7 +54,7 @@ class Namer:
         code = f"{self._relative(unit.directory, unit.source)}:{function}"
         link = next((link for link in site.positions if is_source(unit, link.file)), site.positions[0])
         where = self._relative(unit.directory, link.file) + (f":{link.line}" if link.line else "")
-        return NamedSite(f"{code}:{site.kind}:{ordinal}", code, where, link.function, site.variable)
+        return NamedSite(f"{code}:{site.kind}:{ordinal}", code, where, link.function, variable_name(site.variable))
 
     def codes(self, units: Iterable[UnitFacts]) -> dict[str, str]:
         """The hash of the code of every function with sites in these units."""

@@ -5,17 +5,16 @@ Which function a call site is in, the recorder knows from the frames' descriptio
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.compile.demangling import function_name
 from crashcheck.analyzer.trace.go_table import read_go_table
 from crashcheck.analyzer.trace.reader import CallSite
 
@@ -49,7 +48,7 @@ class FunctionNames:
             return site.name
         symbols, at = self._find(site)
         if at >= 0:
-            return demangled(symbols.names[at].decode("utf-8", "replace"))
+            return function_name(symbols.names[at].decode("utf-8", "replace"))
         return f"{os.path.basename(site.module)}+{site.function or site.offset:#x}"
 
     def start(self, site: CallSite) -> int:
@@ -111,29 +110,3 @@ def _offsets(addresses: NDArray[np.int64], loads: Sequence[Any]) -> NDArray[np.i
         inside = (addresses >= load["p_vaddr"]) & (addresses < load["p_vaddr"] + load["p_filesz"])
         offsets[inside] = addresses[inside] - load["p_vaddr"] + load["p_offset"]
     return offsets
-
-
-@cache
-def _demangler() -> ctypes.CDLL | None:
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-        library.__cxa_demangle.restype = ctypes.c_void_p
-        library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    except (OSError, AttributeError):
-        return None
-    return library
-
-
-def demangled(name: str) -> str:
-    """A C++ function as its source has it, without its parameters; any other name as it is."""
-    library = _demangler() if name.startswith("_Z") else None
-    if library is None:
-        return name
-    found = library.__cxa_demangle(name.encode(), None, None, None)
-    if not found:
-        return name
-    text = ctypes.string_at(found).decode("utf-8", "replace")
-    free = ctypes.CDLL(None).free
-    free.argtypes = [ctypes.c_void_p]
-    free(found)
-    return text.removesuffix(" const").partition("(")[0] or text

@@ -207,18 +207,24 @@ static void note_unresolved(const struct cc_guard_site *site, const struct recor
 }
 
 /* How long a thread may be stalled for an observation: half as long after each that was not resolved, and all again after
- * one that was. So what training did not show costs little however often it happens. At least one look is taken. */
-static uint64_t patience_ns(const struct cc_guard_row *row)
+ * one that was. So what training did not show costs little however often it happens. The same holds for a thread's stalls
+ * one soon after the other: behind an order that no run showed, few are one that some run did. At least one look is taken. */
+static uint64_t patience_ns(const struct cc_guard_row *row, uint64_t now)
 {
-    return row ? option.most_ns >> __atomic_load_n(cc_unresolved_in_a_row(row), __ATOMIC_RELAXED) : option.most_ns;
+    if (now - cc_self.in_vain_ns > option.most_ns)
+        cc_self.in_vain = 0;
+    uint64_t patience = option.most_ns >> cc_self.in_vain;
+    return row ? patience >> __atomic_load_n(cc_unresolved_in_a_row(row), __ATOMIC_RELAXED) : patience;
 }
 
-static void learn_patience(const struct cc_guard_row *row, bool resolved)
+static void learn_patience(const struct cc_guard_row *row, bool resolved, uint64_t now)
 {
-    uint8_t *unresolved_in_a_row = cc_unresolved_in_a_row(row);
-    if (resolved)
+    uint8_t *unresolved_in_a_row = row ? cc_unresolved_in_a_row(row) : NULL;
+    cc_self.in_vain_ns = now;
+    cc_self.in_vain = resolved ? 0 : cc_self.in_vain + (cc_self.in_vain < MOST_HALVINGS);
+    if (row && resolved)
         __atomic_store_n(unresolved_in_a_row, 0, __ATOMIC_RELAXED);
-    else if (__atomic_load_n(unresolved_in_a_row, __ATOMIC_RELAXED) < MOST_HALVINGS)
+    else if (row && __atomic_load_n(unresolved_in_a_row, __ATOMIC_RELAXED) < MOST_HALVINGS)
         __atomic_fetch_add(unresolved_in_a_row, 1, __ATOMIC_RELAXED);
 }
 
@@ -228,7 +234,7 @@ static struct record *stall(const struct cc_guard_site *site, struct word *word,
 {
     uint64_t found = remote_predecessor(violation);
     struct cc_guard_row *row = cc_row(site->id, found, CC_GUARD_VIOLATION, cc_self.id);
-    uint64_t begun = now_ns(), waited = 0, most_ns = patience_ns(row);
+    uint64_t begun = now_ns(), waited = 0, most_ns = patience_ns(row, begun);
     struct record *records = cc_records(word, offset, size, count);
     if (row)
         __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
@@ -239,8 +245,8 @@ static struct record *stall(const struct cc_guard_site *site, struct word *word,
         records = cc_records(word, offset, size, count);
         violation = records ? violating(site, records, *count) : NULL;
     }
-    if (row && !option.observes && option.most_ns)
-        learn_patience(row, !violation);
+    if (!option.observes && option.most_ns)
+        learn_patience(row, !violation, begun + waited);
     if (violation) {
         note_unresolved(site, records, *count, found, waited);
     } else if (row) {

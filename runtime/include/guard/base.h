@@ -78,6 +78,8 @@ struct thread {
     uint32_t id;                 /* from 1, of no other thread ever; 0 before its first access */
     uint32_t tid;                /* the kernel's, by which it can be seen to have ended */
     struct word *held;
+    uint64_t in_vain_ns;         /* when its last stall was over */
+    uint32_t in_vain;            /* stalls one soon after the other that were not resolved */
 };
 extern HIDDEN __thread struct thread cc_self TLS_MODEL;
 

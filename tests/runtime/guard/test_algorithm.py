@@ -243,6 +243,16 @@ def test_stalls_that_are_in_vain_again_and_again_become_short(run: Run) -> None:
     assert (int(row["count"]), int(row["unresolved"]), int(row["resolved"])) == (300, 300, 0)
 
 
+def test_stalls_of_a_thread_that_follow_one_another_in_vain_become_short(run: Run) -> None:
+    """A second each, 100 at sites of their own would take longer than the run may."""
+    lines = []
+    for base in range(1000, 101000, 1000):
+        lines += [f"unit {base}", f"site 1 {base + 1} 0", f"site 2 {base + 2} 0", "1 1 0 8", "2 2 0 8"]
+    log = run(lines, "stall=1000,most=1000,")
+    rows = log.of(ObservationKind.VIOLATION)
+    assert rows["unresolved"].tolist() == [1] * 100
+
+
 def test_an_access_to_no_bytes_is_none(run: Run) -> None:
     log = run(["unit 9", "site 1 1", "1 1 0 0", "site 2 2 0", "2 2 0 0"])
     assert pairs_of(log, ObservationKind.UNTRAINED) == []

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.trace.functions import FunctionNames, demangled
+from crashcheck.analyzer.compile.demangling import function_name, variable_name
+from crashcheck.analyzer.trace.functions import FunctionNames
 from crashcheck.analyzer.trace.reader import CallSite, Trace, read
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
@@ -132,9 +133,16 @@ def test_descriptions_of_frames_that_are_damaged_end_no_recording(
 
 
 def test_names_of_functions_are_for_people(tmp_path: Path) -> None:
-    assert demangled("_ZN7leveldb6DBImpl5WriteERKNS_12WriteOptionsEPNS_10WriteBatchE") == "leveldb::DBImpl::Write"
-    assert demangled("main") == "main"
-    assert demangled("_Znonsense") == "_Znonsense"
+    assert function_name("_ZN7leveldb6DBImpl5WriteERKNS_12WriteOptionsEPNS_10WriteBatchE") == "leveldb::DBImpl::Write"
+    assert function_name("main") == "main"
+    assert function_name("_Znonsense") == "_Znonsense"
+
+
+def test_names_of_variables_are_for_people() -> None:
+    assert variable_name("_ZL5table") == "table"
+    assert variable_name("_ZZ4mainE4room") == variable_name("_ZZN4Pool3addEiE4room") == "room"
+    assert variable_name("_ZN6server5queueE") == "server::queue"
+    assert variable_name("queue.head") == "queue.head"
 
 
 _OFFSET, _SIZE, _FLAGS = 24, 32, 8  # in the description of a section
