@@ -104,24 +104,34 @@ class LearnedSets:
         return frozenset(group for group, percent in self.proportions().items() if percent > self.bias)
 
     def harmless_reads(self) -> dict[str, frozenset[str]]:
-        """By the name of a read, the reads that it may follow although no run showed it.
+        """By the name of a read, the accesses that it may follow although no run showed it.
 
         Where no write ever followed a write of another thread, a read after another thread's read changes nothing:
         what counts is the write before both, or nil. So it may follow another read of its group if it may itself
-        follow each write that the other one follows. Orders in which a write takes part stay as they were learned.
+        follow each write that the other one follows. Orders in which a write takes part stay as they were learned, with
+        one exception: if the group has one write, and that never followed another thread, a read that always followed
+        another thread always followed the write, and may follow it at once.
         """
         reads: dict[str, set[str]] = {}
+        writes_of: dict[str, set[str]] = {}
         written_by_several = set()
         for name, one in self.sites.items():
             if _is_read(name):
                 reads.setdefault(one.group, set()).add(name)
-            elif any(before is not None and not _is_read(before) for before in one.before):
+                continue
+            writes_of.setdefault(one.group, set()).add(name)
+            if any(before is not None and not _is_read(before) for before in one.before):
                 written_by_several.add(one.group)
         found = {}
         for group in reads.keys() - written_by_several:
             writes = self._writes_before(reads[group])
+            first = writes_of.get(group, set())
+            if len(first) != 1 or any(self.sites[name].before != {None} for name in first):
+                first = set()
             for name in reads[group]:
                 found[name] = frozenset(other for other in reads[group] if writes[other] <= writes[name])
+                if None not in self.sites[name].before:
+                    found[name] |= first
         return found
 
     def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:
@@ -175,10 +185,12 @@ class LearnedSets:
     @classmethod
     def decode(cls, text: str, origin: str) -> Self:
         """Raises CrashcheckError learned-corrupt and learned-version, naming `origin`."""
+        if FORMAT not in text[:100]:
+            raise CrashcheckError(
+                "learned-corrupt", f"{origin} is no file of `crashcheck learn`.", "Name the file that it made."
+            )
         try:
             document = json.loads(text)
-            if not isinstance(document, dict) or document.get("format") != FORMAT:
-                raise CrashcheckError("learned-corrupt", f"{origin} is no file of `crashcheck learn`.", _HINT)
             if document["version"] not in (VERSION, _BEFORE_ATOMICS):
                 raise CrashcheckError(
                     "learned-version",

@@ -90,13 +90,24 @@ def test_code_that_no_learned_run_reached_is_no_excuse() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "other"}', AnticipatingInvariants().encode().replace('"sites"', '"site"')],
+    [
+        *("", "[]", "{}", '{"format": "other"}'),
+        AnticipatingInvariants().encode()[:-20],
+        AnticipatingInvariants().encode().replace('"sites"', '"site"'),
+    ],
 )
 def test_a_damaged_file_is_named(text: str) -> None:
     with pytest.raises(CrashcheckError) as caught:
         AnticipatingInvariants.decode(text, "learned.json")
     assert caught.value.slug == "learned-corrupt"
     assert "learned.json" in caught.value.message
+
+
+def test_nobody_is_told_to_remove_a_file_that_crashcheck_did_not_make() -> None:
+    with pytest.raises(CrashcheckError) as caught:
+        AnticipatingInvariants.decode("int main(void) { return 0; }\n", "main.c")
+    assert caught.value.message == "main.c is no file of `crashcheck learn`."
+    assert caught.value.hint == "Name the file that it made."
 
 
 def test_an_error_on_a_file_of_another_version_names_both_versions() -> None:
@@ -183,6 +194,29 @@ def test_a_read_may_not_follow_one_that_precedes_the_write_it_waits_for() -> Non
         READ.name: [READ.name],
         LAST.name: [READ.name, LAST.name],
     }
+
+
+def test_a_read_may_follow_the_only_write_which_nothing_preceded() -> None:
+    """One thread writes and reads; LATER, of another one, always followed both."""
+    learned = AnticipatingInvariants().learn(observed((WRITE, None), (LATER, READ), alone=[(READ, WRITE)]))
+    assert learned.judge(observed((LATER, WRITE))).violations == ()
+    assert [one.seen for one in learned.judge(observed((LATER, None))).violations] == [Seen(LATER, None, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [(AGAIN, None)],  # which of two writes LATER waits for is not known
+        [(WRITE, LATER)],  # WRITE may follow LATER
+        [(LATER, None)],  # LATER may be first
+    ],
+)
+def test_a_read_may_not_follow_a_write_that_it_did_not_always_follow(
+    more: list[tuple[NamedSite, NamedSite | None]],
+) -> None:
+    alone = [(READ, WRITE), (AGAIN, WRITE)]
+    learned = AnticipatingInvariants().learn(observed((WRITE, None), (LATER, READ), *more, alone=alone))
+    assert [one.seen for one in learned.judge(observed((LATER, WRITE))).violations] == [Seen(LATER, WRITE, 1, 1)]
 
 
 def test_where_two_threads_write_every_order_of_reads_counts() -> None:

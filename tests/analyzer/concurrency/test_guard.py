@@ -165,7 +165,7 @@ def test_what_cannot_be_guarded_or_read_is_an_error_that_names_it(project: Proje
     ("words", "error"),
     [
         (["--guard", "none.json"], "none.json: no such file. [learned-missing]"),
-        (["--guard=program.c"], "program.c is damaged: "),
+        (["--guard=program.c"], "program.c is no file of `crashcheck learn`. [learned-corrupt]"),
         (["--guard", "."], "cannot be read: [Errno 21] Is a directory"),
         (["--guard"], "--guard needs the file that `crashcheck learn` writes [bad-option]"),
     ],
