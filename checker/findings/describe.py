@@ -185,7 +185,7 @@ def _harm(cause: Cause) -> str:
 
 
 def until(subject: Subject, cause: Cause) -> str:
-    """Where a section that is not atomic ends, if it goes on after the two updates that its sentence names."""
+    """Where a section that is not atomic ends, if it continues after the two updates that its sentence names."""
     end = cause.until
     if end is None or cause.lost is None or subject.event_of(end) <= subject.event_of(cause.lost):
         return ""
