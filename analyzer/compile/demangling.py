@@ -19,7 +19,8 @@ def _demangler() -> ctypes.CDLL | None:
 
 def function_name(name: str) -> str:
     """A C++ function as its source has it, without its parameters; any other name as it is."""
-    return _demangled(name).removesuffix(" const").partition("(")[0] or name
+    whole = _demangled(name)
+    return name if whole == name else whole.removesuffix(" const").partition("(")[0] or whole
 
 
 def variable_name(name: str) -> str:

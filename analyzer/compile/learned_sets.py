@@ -104,34 +104,24 @@ class LearnedSets:
         return frozenset(group for group, percent in self.proportions().items() if percent > self.bias)
 
     def harmless_reads(self) -> dict[str, frozenset[str]]:
-        """By the name of a read, the accesses that it may follow although no run showed it.
+        """By the name of a read, the reads that it may follow although no run showed it.
 
         Where no write ever followed a write of another thread, a read after another thread's read changes nothing:
         what counts is the write before both, or nil. So it may follow another read of its group if it may itself
-        follow each write that the other one follows. Orders in which a write takes part stay as they were learned, with
-        one exception: if the group has one write, and that never followed another thread, a read that always followed
-        another thread always followed the write, and may follow it at once.
+        follow each write that the other one follows. Orders in which a write takes part stay as they were learned.
         """
         reads: dict[str, set[str]] = {}
-        writes_of: dict[str, set[str]] = {}
         written_by_several = set()
         for name, one in self.sites.items():
             if _is_read(name):
                 reads.setdefault(one.group, set()).add(name)
-                continue
-            writes_of.setdefault(one.group, set()).add(name)
-            if any(before is not None and not _is_read(before) for before in one.before):
+            elif any(before is not None and not _is_read(before) for before in one.before):
                 written_by_several.add(one.group)
         found = {}
         for group in reads.keys() - written_by_several:
             writes = self._writes_before(reads[group])
-            first = writes_of.get(group, set())
-            if len(first) != 1 or any(self.sites[name].before != {None} for name in first):
-                first = set()
             for name in reads[group]:
                 found[name] = frozenset(other for other in reads[group] if writes[other] <= writes[name])
-                if None not in self.sites[name].before:
-                    found[name] |= first
         return found
 
     def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:

@@ -14,6 +14,7 @@ from crashcheck.analyzer.compile.driver import arguments
 from crashcheck.analyzer.compile.facts import read_sections
 from crashcheck.analyzer.compile.instrument.unit import UnitOptions, canonical_text, instrument_text
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
+from crashcheck.analyzer.compile.learned_sets import FORMAT
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
 from crashcheck.checker.fixes import proposals
 from crashcheck.checker.store import Store
@@ -134,7 +135,7 @@ def test_a_response_file_that_names_itself_or_never_ends_a_quotation_stays(tmp_p
 def test_files_of_earlier_runs_that_are_nested_too_deep_are_damaged(tmp_path: Path) -> None:
     deep = "[" * 200_000
     with pytest.raises(CrashcheckError, match="damaged"):
-        AnticipatingInvariants.decode(deep, "learned.json")
+        AnticipatingInvariants.decode(f'{{"format": "{FORMAT}", "sites": {deep}', "learned.json")
     run = Store(tmp_path).folder / "run"
     run.mkdir(parents=True)
     for file in ("fixes.json", "run.json"):

@@ -23,7 +23,7 @@ _WORDS = frozenset({"half", "bfloat", "float", "double", "ptr"})
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FrameCall:
     """A call that may push a frame."""
 
     place: int  # in the output: where the frame is pushed
@@ -43,7 +43,7 @@ class Function:
     accesses: list[int] = field(default_factory=list)  # places in the output of lines that ask whether it has a frame
     entry: int = -1  # where in the output the depth is loaded
     leaves: list[tuple[int, bool]] = field(default_factory=list)  # (place in the output, whether the function is left)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[FrameCall] = field(default_factory=list)
     sites: dict[int, int] = field(default_factory=dict)  # line of the body → what it writes, calls, or only reads
     reads: dict[int, tuple[int, ...]] = field(
         default_factory=dict

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from crashcheck.analyzer.compile.facts import Site, UnhookedConstruct
 from crashcheck.analyzer.compile.instrument import asm_hooks, hooks, inline_asm, libc_effects
-from crashcheck.analyzer.compile.instrument.emitter import DBG, Call, Emitter, Function
+from crashcheck.analyzer.compile.instrument.emitter import DBG, Emitter, FrameCall, Function
 from crashcheck.analyzer.compile.instrument.intrinsics import INTRINSICS, Intrinsic
 from crashcheck.analyzer.compile.instrument.symbol_wrapping import wrapped
 from crashcheck.analyzer.compile.ir.addresses import LocalUses
@@ -457,7 +457,7 @@ class Rewriter(Emitter):
             dbg = DBG.search(whole)
             target = self._destination(line, callee, parenthesis)
             debug = dbg.group(1) if dbg else ""
-            self.function.calls.append(Call(len(self.out), callee, debug, self._line, target))
+            self.function.calls.append(FrameCall(len(self.out), callee, debug, self._line, target))
             self.out.append("")
         if musttail:
             self._leave_here(True)

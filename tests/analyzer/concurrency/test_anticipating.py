@@ -196,29 +196,6 @@ def test_a_read_may_not_follow_one_that_precedes_the_write_it_waits_for() -> Non
     }
 
 
-def test_a_read_may_follow_the_only_write_which_nothing_preceded() -> None:
-    """One thread writes and reads; LATER, of another one, always followed both."""
-    learned = AnticipatingInvariants().learn(observed((WRITE, None), (LATER, READ), alone=[(READ, WRITE)]))
-    assert learned.judge(observed((LATER, WRITE))).violations == ()
-    assert [one.seen for one in learned.judge(observed((LATER, None))).violations] == [Seen(LATER, None, 1, 1)]
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        [(AGAIN, None)],  # which of two writes LATER waits for is not known
-        [(WRITE, LATER)],  # WRITE may follow LATER
-        [(LATER, None)],  # LATER may be first
-    ],
-)
-def test_a_read_may_not_follow_a_write_that_it_did_not_always_follow(
-    more: list[tuple[NamedSite, NamedSite | None]],
-) -> None:
-    alone = [(READ, WRITE), (AGAIN, WRITE)]
-    learned = AnticipatingInvariants().learn(observed((WRITE, None), (LATER, READ), *more, alone=alone))
-    assert [one.seen for one in learned.judge(observed((LATER, WRITE))).violations] == [Seen(LATER, WRITE, 1, 1)]
-
-
 def test_where_two_threads_write_every_order_of_reads_counts() -> None:
     """Two threads that each read and then write: a read after the other one's read is the turning point."""
     learned = AnticipatingInvariants().learn(observed((READ, None), (WRITE, None), (READ, WRITE), (WRITE, WRITE)))
