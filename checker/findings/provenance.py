@@ -211,16 +211,25 @@ class TraceProvenance:
 
 
 def _named_by_callers(own: Site, callers: Sequence[Site | None]) -> tuple[str, int]:
-    """The name of what a site stores to; where a class template stores to itself, which its caller names, with that
-    name: `Queue.tail.v` for the `p.v` of `pm::p<unsigned long>::operator=`. And in how many such wrappers it is."""
-    name, function = own.variable, own.function
+    """The name of what a site stores to; where that is all of an object of a class template, which its caller names,
+    with that name: `Queue.tail.v` for the `p.v` of `pm::p<unsigned long>::operator=`. And in how many such wrappers it
+    is."""
+    name, inner = own.variable, own
     for wrappers, caller in enumerate(callers):
-        template = of_template(function).rpartition("::")[0].rpartition("::")[2]
-        itself = re.match(rf"{re.escape(template)}(?=[.\[])", name) and f"{template}<" in function
-        if not (template and itself and caller is not None and caller.variable):
+        template = of_template(inner.function).rpartition("::")[0].rpartition("::")[2]
+        if not template or f"{template}<" not in inner.function or caller is None or not _is_all_of(inner, caller):
             return name, wrappers
-        name, function = caller.variable + name[len(template) :], caller.function
+        if not re.match(rf"{re.escape(template)}(?=[.\[])", name):
+            return name, wrappers
+        name, inner = caller.variable + name[len(template) :], caller
     return name, len(callers)
+
+
+def _is_all_of(member: Site, called_on: Site) -> bool:
+    """Whether a member of an object is as large as the object that the caller names, and so the only one."""
+    if len(member.steps) != 1 or not called_on.steps:
+        return False
+    return member.steps[0].offset == 0 and member.steps[0].size == called_on.steps[0].size
 
 
 def _destination(callers: Sequence[Site], place: SourcePosition) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashcheck.analyzer.compile.facts import ProgramFacts, Site, UnitFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site, TypeStep, UnitFacts
 from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 from crashcheck.analyzer.trace.reader import read
 from crashcheck.checker.findings.provenance import OWN, TraceProvenance, ownership
@@ -108,21 +108,28 @@ def test_a_store_in_an_installed_header_is_placed_where_the_project_called_it(tm
 
 
 @pytest.mark.parametrize(
-    ("function", "variable", "line"),
+    ("function", "size", "variable", "line"),
     [
-        ("pm::p<unsigned long>::operator=", "Queue.tail.v", 3),  # as its caller names it, and at that
-        ("pm::p::operator=", "p.v", 2),  # no template: it has a name of its own
-        ("pm::q<unsigned long>::operator=", "p.v", 2),  # stores to another object than its own
+        ("pm::p<unsigned long>::operator=", 8, "Queue.tail.v", 3),  # as its caller names it, and at that
+        ("pm::p<unsigned long>::operator=", 24, "p.v", 2),  # a container, of which it is one member
+        ("pm::p::operator=", 8, "p.v", 2),  # no template: it has a name of its own
+        ("pm::q<unsigned long>::operator=", 8, "p.v", 2),  # stores to another object than its own
     ],
 )
 def test_what_a_wrapper_stores_to_itself_has_the_name_and_place_that_its_caller_gives_it(
-    tmp_path: Path, function: str, variable: str, line: int
+    tmp_path: Path, function: str, size: int, variable: str, line: int
 ) -> None:
     (tmp_path / "a.cc").write_text("\nthis->v = v;\ntail = t;\n")
     source = str(tmp_path / "a.cc")
     sites = (
-        Site("store", (SourcePosition(source, 2, 9, function),), "p.v"),
-        Site("call", (SourcePosition(source, 3, 6, "Queue::push"),), "Queue.tail", callee="operator="),
+        Site("store", (SourcePosition(source, 2, 9, function),), "p.v", (TypeStep("p", "v", 0, 8),)),
+        Site(
+            "call",
+            (SourcePosition(source, 3, 6, "Queue::push"),),
+            "Queue.tail",
+            (TypeStep("Queue", "tail", 64, size),),
+            callee="operator=",
+        ),
     )
     unit = UnitFacts(source, str(tmp_path), "clang", "llvmlite", sites, key=7)
     t = TraceBuilder(tmp_path / "t.cct")
