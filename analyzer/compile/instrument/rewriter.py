@@ -465,8 +465,10 @@ class Rewriter(Emitter):
     def _destination(self, line: str, callee: str, parenthesis: int) -> Target | None:
         """What a call writes to, for its name; of a library call the model itself reports the address."""
         index = libc_effects.destination(callee)
+        if index is None:
+            return None
         arguments = call_arguments(line, parenthesis)
-        if index is None or index >= len(arguments):
+        if index >= len(arguments):
             return None
         pointer = operand(arguments[index])
         if pointer.type != "ptr" or self.is_local(pointer.value):
