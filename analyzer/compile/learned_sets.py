@@ -181,6 +181,8 @@ class LearnedSets:
             )
         try:
             document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise ValueError(f"its format is {document['format']!r}")
             if document["version"] not in (VERSION, _BEFORE_ATOMICS):
                 raise CrashcheckError(
                     "learned-version",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from crashcheck.analyzer.compile.learned_sets import FORMAT
 from crashcheck.analyzer.compile.site_names import NamedSite
 from crashcheck.analyzer.concurrency.anticipating import (
     AnticipatingInvariants,
@@ -94,6 +95,7 @@ def test_code_that_no_learned_run_reached_is_no_excuse() -> None:
         *("", "[]", "{}", '{"format": "other"}'),
         AnticipatingInvariants().encode()[:-20],
         AnticipatingInvariants().encode().replace('"sites"', '"site"'),
+        AnticipatingInvariants().encode().replace(FORMAT, f"not {FORMAT}"),
     ],
 )
 def test_a_damaged_file_is_named(text: str) -> None:
