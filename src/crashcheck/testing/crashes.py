@@ -241,8 +241,11 @@ def _must_accept(check: Check, state: State) -> None:
     """Call the check. Raises what it raises, and AssertionError if it returns something false that is not None."""
     result = check(state)
     if inspect.iscoroutine(result):
-        with ThreadPoolExecutor(1) as thread:  # the test may be a coroutine, too
-            result = asyncio.run(result) if running_loop() is None else thread.submit(asyncio.run, result).result()
+        if running_loop() is None:
+            result = asyncio.run(result)
+        else:  # the test is a coroutine, too
+            with ThreadPoolExecutor(1) as thread:
+                result = thread.submit(asyncio.run, result).result()
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError("the check is a generator function: nothing of it has run")
     if result is not None and not result:
