@@ -64,8 +64,25 @@ def _removal_too_early(subject: Subject, cause: Cause) -> str:
         return ""
     if any(inode != REMOVED for _, inode in graph.name_change(kept).entries):
         return ""
-    path = subject.path_of(cause.lost)
-    return f"let {name_of(subject, cause.kept)} follow what is written to {path}, and an fsync of {path}"
+    return _other_order(subject, cause)
+
+
+def _other_order(subject: Subject, cause: Cause) -> str:
+    """How to make the second of two changes first, and durable."""
+    assert cause.kept is not None
+    assert cause.lost is not None
+    name = subject.graph.kind[subject.graph.whole(cause.lost)] == NAME
+    first = name_of(subject, cause.lost) if name else f"what is written to {subject.path_of(cause.lost)}"
+    return f"let {name_of(subject, cause.kept)} follow {first}, and an {_sync_of(subject, cause.lost)}"
+
+
+def _files(subject: Subject, piece: int) -> set[int]:
+    """The files that a piece is about: of a name, those that get one."""
+    graph = subject.graph
+    row = graph.whole(piece)
+    if graph.kind[row] != NAME:
+        return {int(graph.file[row])}
+    return {inode for _, inode in graph.name_change(piece).entries if inode != REMOVED}
 
 
 def _instead(subject: Subject, cause: Cause) -> str:
@@ -75,6 +92,8 @@ def _instead(subject: Subject, cause: Cause) -> str:
     content = [row for row in (graph.whole(piece) for piece in pieces) if graph.kind[row] != NAME]
     if len(pieces) == 2 and not content:
         return "let recovery accept a crash between the two, or make both below another name and rename that"
+    if cause.prefix and len(pieces) == 2 and not _files(subject, pieces[0]) & _files(subject, pieces[1]):
+        return f"{_other_order(subject, cause)}, let recovery accept a crash between the two, or put both into one file"
     for row in content:
         inode, event = int(graph.file[row]), int(graph.event[row])
         now, later = names.path(inode, event), names.next_path(inode, event)

@@ -259,6 +259,31 @@ def test_a_file_that_is_removed_before_another_replaces_it_is_to_be_removed_afte
     assert advice == "let the removal of old follow what is written to f, and an fsync of f"
 
 
+@pytest.mark.parametrize(("named", "kind"), [(True, SIZE), (False, NAME), (False, SIZE)])
+def test_of_two_files_the_one_that_another_depends_on_must_change_first(named: bool, kind: int, tmp_path: Path) -> None:
+    """An index that counts what its log does not have got the advice to give the log's records checksums."""
+
+    def program(t: CallsBuilder) -> None:
+        t.open("index.new")
+        t.open("log.new")
+        if named:
+            t.move("index.new", "index")
+        else:
+            t.write("f", 0, b"counts 1")
+        if kind == SIZE:
+            t.append("log.new", 0, b"record 1")
+        else:
+            t.move("log.new", "log")
+
+    first = "the rename of index.new to index" if named else "8 bytes at offset 0x0 of f"
+    then = {
+        SIZE: "what is written to log.new, and an fsync of log.new",
+        NAME: "the rename of log.new to log, and an fsync of the directory .",
+    }[kind]
+    accept = "let recovery accept a crash between the two, or put both into one file"
+    assert advised(tmp_path, program, kind) == f"no sync can help: let {first} follow {then}, {accept}"
+
+
 def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_sync(tmp_path: Path) -> None:
     def program(t: CallsBuilder) -> None:
         for name in ("f", "g", "h"):
