@@ -51,6 +51,13 @@ def test_the_least_file_gets_the_documented_defaults() -> None:
     assert got.record == config.RecordConfig("persistent", "refuse")
 
 
+def test_calls_are_searched_under_a_model_of_a_file_system_without_naming_one() -> None:
+    """It was recorded first, and then refused: the model px86 does not fit a recording of system calls."""
+    calls = LEAST.replace("[workload]", '[workload]\nrecorder = "syscalls"')
+    assert parse(calls).model.name == "ext4"
+    assert parse(calls + '[model]\nname = "posix"').model.name == "posix"
+
+
 def test_the_recorder_that_was_strace_is_answered_with_the_one_to_use() -> None:
     error = error_of(LEAST.replace("[workload]", '[workload]\nrecorder = "strace"'))
     assert error.slug == "config-value"

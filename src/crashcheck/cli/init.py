@@ -56,7 +56,8 @@ timeout_s = 10
 [model]
 # "px86": persistent memory behind volatile caches (clwb, sfence). "eadr": persistent memory, the caches survive, too.
 # "page-cache": ordinary files, written through mmap and msync, or write and fsync.
-# For recorded system calls: "ext4", "ext4-strict", "ext4-writeback", "xfs", "btrfs" or "posix" (docs/file-systems.md).
+# For recorded system calls: "ext4" (their default), "ext4-strict", "ext4-writeback", "xfs", "btrfs" or "posix"
+# (docs/file-systems.md).
 name = "px86"
 # tear = "none"          # page-cache: 512 or 4096: the sectors of a page may persist one by one
 # files = "ext4"         # page-cache: "posix": a new file's name is durable only after an fsync of its directory

@@ -125,7 +125,7 @@ class CheckConfig:
 class ModelConfig:
     """[model]: which updates may survive a crash."""
 
-    name: Annotated[str, choice(MODELS)] = "px86"
+    name: Annotated[str, choice(MODELS)] = "px86"  # with recorder = "syscalls": "ext4"
     tear: Tear = 0  # bytes of a sector that persists on its own; 0: pages do not tear
     files: Literal["ext4", "posix"] = "ext4"  # what makes a new name durable: crash-model.md, page-cache rule 5
     amplify: Flag = False  # a sync after each call that empties or creates a file (system-calls.md, Amplification)
@@ -284,7 +284,7 @@ def parse(text: str, path: Path, *, files: bool = True) -> Config:
         workload=recorded,
         pool=PoolConfig(pool_files),
         check=_check(check, pool_files),
-        model=_model(model),
+        model=_model(model, "ext4" if recorded.recorder == "syscalls" else "px86"),
         strategy=strategy.read(),
         budget=budget.read(**budget.values or {"seconds": DEFAULT_SECONDS}),
         record=record.read(),
@@ -331,7 +331,7 @@ def _model_of_nodes(section: Table[ModelConfig]) -> ModelConfig:
     """What a crash of a machine leaves of a node's folder; by default all that was written."""
     if section.values.get("name", NO_CRASH_MODEL) == NO_CRASH_MODEL:
         return replace(section.read(name="px86"), name=NO_CRASH_MODEL)
-    model = _model(section)
+    model = _model(section, "px86")
     if not FAMILIES[model.name].names:
         names = ", ".join(f'"{name}"' for name, family in FAMILIES.items() if family.names)
         hint = f'Write one of {names}, or "{NO_CRASH_MODEL}": what was written stays.'
@@ -339,8 +339,9 @@ def _model_of_nodes(section: Table[ModelConfig]) -> ModelConfig:
     return model
 
 
-def _model(section: Table[ModelConfig]) -> ModelConfig:
-    return section.read(tear=0) if section.values.get("tear") == "none" else section.read()
+def _model(section: Table[ModelConfig], default: str) -> ModelConfig:
+    tear = {"tear": 0} if section.values.get("tear") == "none" else {}
+    return section.read(name=section.values.get("name", default), **tear)
 
 
 def _workload(section: Table[WorkloadConfig]) -> WorkloadConfig:
