@@ -248,6 +248,9 @@ def test_gpg_encrypts_under_its_agent(tmp_path: Path) -> None:
         subprocess.run(["gpgconf", "--homedir", tmp_path / "home", "--kill", "all"], capture_output=True)
 
 
+PROMPT = "$ "  # what is typed before it can lose its first character to the change of the terminal's mode
+
+
 class Terminal:
     """An interactive shell with a terminal of its own, as a user has one."""
 
@@ -255,8 +258,9 @@ class Terminal:
         self.shell, self.fd = pty.fork()
         if self.shell == 0:
             os.chdir(folder)
-            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "PS1": "$ "})
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "PS1": PROMPT})
         self.seen = b""
+        self.wait_for(PROMPT)
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
@@ -286,14 +290,17 @@ def test_a_stopped_command_gives_the_shell_back_and_continues(stops: str, tmp_pa
         terminal.wait_for("waiting")
         terminal.type("\x1a")
     terminal.wait_for("Stopped")
+    terminal.wait_for(PROMPT)
     terminal.type('echo a""live\n')
     terminal.wait_for("alive")
+    terminal.wait_for(PROMPT)
     terminal.type("fg\n")
     if stops == "by itself":
         terminal.wait_for("waiting")
     terminal.type("typed\n")
     terminal.wait_for("done")
     terminal.wait_for("feasible")
+    terminal.wait_for(PROMPT)
     terminal.end()
     assert (tmp_path / "f").read_text() == "typed\n"
 
@@ -303,8 +310,7 @@ def test_we_stop_with_the_command_and_not_before_it(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     ours = '$(cut -d" " -f4 /proc/$PPID/stat)'  # the recorder's parent
     terminal.type(f"{shlex.join(trying(f'kill -TSTP {ours}; echo x > f'))}\n")
-    terminal.type('echo a""live\n')
-    assert b"feasible" in terminal.wait_for("alive")
+    assert b"feasible" in terminal.wait_for(PROMPT)
     terminal.end()
 
 
