@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -121,7 +121,8 @@ class StateSession:
         try:
             while True:
                 while sent < len(tasks) and sent - len(ended) < AHEAD and (not sent or monotonic() < until):
-                    worker.send(tasks[sent])
+                    with suppress(OSError):  # it is gone: `_answer` raises the reason
+                        worker.send(tasks[sent])
                     sent += 1
                 if len(ended) == sent:
                     return BatchOutcome(tuple(ended))

@@ -164,6 +164,7 @@ def test_a_machine_whose_worker_process_is_killed_is_not_used_any_more(
                 if use.session.folder.parent == machines.folders["a"]:
                     for process in use.session.workers:
                         os.kill(process.pid, signal.SIGKILL)
+                        process._process.wait()
         return True
 
     machines.on_call = killed
