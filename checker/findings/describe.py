@@ -51,7 +51,8 @@ def name_of(subject: Subject, piece: int) -> str:
         removed = int(subject.graph.old_size[subject.graph.whole(piece)]) > 0
         return f"the {'removal' if removed else 'name'} of {path}"
     if described.kind == "size":
-        return f"the size {described.offset} of {path}"
+        empties = not described.offset and subject.graph.old_size[subject.graph.whole(piece)]
+        return f"the emptying of {path}" if empties else f"the size {described.offset} of {path}"
     row = subject.trace.events[described.event]
     if int(row["kind"]) == Kind.RENAME:
         source = subject.trace.files.get(int(row["aux"]))

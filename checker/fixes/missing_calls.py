@@ -68,12 +68,13 @@ def _removal_too_early(subject: Subject, cause: Cause) -> str:
 
 
 def _other_order(subject: Subject, cause: Cause) -> str:
-    """How to make the second of two changes first, and durable."""
+    """How to make the first of two changes the second: it has to wait for all until the files are right again."""
     assert cause.kept is not None
     assert cause.lost is not None
-    name = subject.graph.kind[subject.graph.whole(cause.lost)] == NAME
-    first = name_of(subject, cause.lost) if name else f"what is written to {subject.path_of(cause.lost)}"
-    return f"let {name_of(subject, cause.kept)} follow {first}, and an {_sync_of(subject, cause.lost)}"
+    last = cause.lost if cause.until is None else cause.until
+    name = subject.graph.kind[subject.graph.whole(last)] == NAME
+    before = name_of(subject, last) if name else f"what is written to {subject.path_of(last)}"
+    return f"let {name_of(subject, cause.kept)} follow {before}, and an {_sync_of(subject, last)}"
 
 
 def _files(subject: Subject, piece: int) -> set[int]:

@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from crashcheck.checker.results import LEVELS
 from crashcheck.reports.formats import markup, templates
-from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import superscript
 from crashcheck.reports.view.places import PlaceView
 from crashcheck.reports.view.run_view import FindingView, RunView
+from crashcheck.reports.view.text import telling
 
 ROWS_MAX = 200  # of the table
-OUTPUT_LINES = 15  # the last ones: a check prints at its end why it fails
+OUTPUT_LINES = 15
 OPEN_MAX = 5  # findings that a reader sees without opening a fold
 LISTED_MAX = 20  # units not instrumented, warnings and so on
 
@@ -164,7 +164,7 @@ def _environment() -> Environment:
         "html": markup.html,
         "html_prose": markup.html_prose,
         "block": markup.block,
-        "last_output": _last_output,
+        "telling": lambda rows: telling(rows, OUTPUT_LINES),
         "sup": superscript,
     }
     environment.globals["place_link"] = _place_link
@@ -179,10 +179,3 @@ def _place_link(place: PlaceView, link: Link, cell: bool = False) -> Markup:
 
 
 _URL_SAFE = "/:#%?=&~.-_"
-
-
-def _last_output(finding: FindingView) -> tuple[str, ...]:
-    """The last lines of the check's output, after a line with the number of those left out."""
-    rows = finding.output[-OUTPUT_LINES:]
-    before = len(finding.output) - len(rows)
-    return (f"… {sentences.plural(before, 'line')} before …", *rows) if before else rows

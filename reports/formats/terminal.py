@@ -13,6 +13,7 @@ from rich.text import Text
 from crashcheck.reports.view.evidence.values import EvidenceView
 from crashcheck.reports.view.places import PlaceView
 from crashcheck.reports.view.run_view import FactView, FindingView, FixView, RunView
+from crashcheck.reports.view.text import telling
 
 # Every text is put into rich.text.Text, never into markup: names and output of a program may hold "[red]".
 _FATE_STYLE = {"lost": "bold red", "survived": "bold cyan", "durable": "bold"}
@@ -170,10 +171,7 @@ def _check(finding: FindingView) -> Text:
     text = Text().append("check    ", "dim")
     text.append(finding.outcome)
     text.append("".join(f"; {words}" for words in (finding.states, finding.found) if words), "dim")
-    shown = finding.output[-OUTPUT_LINES:]
-    if len(shown) < len(finding.output):
-        text.append(f"\n          … {len(finding.output) - len(shown)} lines above", "dim")
-    for row in shown:
+    for row in telling(finding.output, OUTPUT_LINES):
         text.append(f"\n          {row}")
     return text
 

@@ -14,6 +14,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 LINE_CHARS = 300
 BLOCK_LINES = 40
 BLOCK_COLUMNS = 240
+_FRAME = re.compile(r"\s+at \S")  # of a stack as Node and Java print it, below the message
 
 
 def _picture(match: re.Match[str]) -> str:
@@ -67,3 +68,15 @@ def block(text: str, lines: int = BLOCK_LINES, columns: int = BLOCK_COLUMNS) -> 
         left_out += sum(len(row) + 1 for row in dropped)
         rows = [*rows[:head], f"… {len(dropped):,} lines left out …", *rows[len(rows) - (lines - head - 1) :]]
     return tuple(shorten(row, columns) for row in rows), left_out
+
+
+def telling(rows: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """The rows of a check's output that give its reason, at most `most`, after one with the number of those left out.
+
+    A check prints its reason at its end; a runtime may print a stack below that.
+    """
+    if len(rows) <= most:
+        return rows
+    shown = [row for row in rows if row.strip() and not _FRAME.match(row)][-most:]
+    left_out = len(rows) - len(shown)
+    return (f"… {left_out} line{'s' * (left_out != 1)} left out …", *shown)

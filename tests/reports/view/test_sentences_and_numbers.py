@@ -11,7 +11,7 @@ from crashcheck.checker.results import COUNTED, NODE_RUN, TO_SETTLE, StateCounts
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.run_view import build_view
-from crashcheck.reports.view.text import block, line, shorten
+from crashcheck.reports.view.text import block, line, shorten, telling
 from support.reports.runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, UNCERTAIN, run
 
 
@@ -207,6 +207,16 @@ def test_ten_megabytes_become_one_short_line() -> None:
 def test_shortening_keeps_both_ends() -> None:
     assert shorten("abcdefghij", 7) == "abcd…ij"
     assert shorten("abc", 3) == "abc"
+
+
+def test_an_error_above_the_stack_of_its_runtime_is_shown() -> None:
+    message = ("undefined:1", "", "", "SyntaxError: Unexpected end of JSON input")
+    stack = tuple(f"    at Module._load (node:internal/modules/cjs/loader:{row})" for row in range(9))
+    node = (*message, *stack, "", "Node.js v20.20.2")
+    assert telling(node, 6) == ("… 12 lines left out …", message[0], message[3], node[-1])
+    assert telling(node, len(node)) == node
+    rows = tuple(f"row {number}" for number in range(7))
+    assert telling(rows, 6) == ("… 1 line left out …", *rows[1:])
 
 
 def test_a_block_keeps_its_end_and_counts_what_it_leaves_out() -> None:
