@@ -23,11 +23,12 @@ def missing_call(subject: Subject, cause: Cause) -> Fix:
     if recreated:
         words = f"write the new content to another file, sync it, and rename it over {recreated}"
         return Fix("atomic", words, recipe=whole)
-    removal = _removal_too_early(subject, cause)
-    if removal:
-        return Fix("atomic", removal, recipe=recipe(subject, cause, replace=False))
+    order = _other_order(subject, cause)
+    if order and cause.kept is not None and not _files(subject, cause.kept):  # a removal
+        return Fix("atomic", order, recipe=recipe(subject, cause, replace=False))
     if cause.lost is None or cause.no_sync_helps:
-        words = _instead(subject, cause)
+        either = f"{order}; or let recovery accept a crash between the two, or put both into one file"
+        words = either if order else _instead(subject, cause)
         return Fix("atomic", f"no sync can help: {words}", recipe=whole if "rename it" in words else ())
     known = subject.place(cause.lost if cause.kept is None else cause.kept) is not None
     no_edit = _NO_DESCRIPTOR if known else _NO_SOURCE
@@ -54,26 +55,15 @@ def _due(subject: Subject, cause: Cause) -> str:
     return f"the write at {line_of(here)} ({name_of(subject, cause.kept)})"
 
 
-def _removal_too_early(subject: Subject, cause: Cause) -> str:
-    """What to do where a name is removed before another file holds what replaces it; "" where it is not so."""
-    graph = subject.graph
+def _other_order(subject: Subject, cause: Cause) -> str:
+    """How to change first what the files need to be right again; "" where it is no change of another file."""
     if not cause.prefix or cause.kept is None or cause.lost is None:
         return ""
-    kept, lost = graph.whole(cause.kept), graph.whole(cause.lost)
-    if graph.kind[kept] != NAME or graph.kind[lost] == NAME:
-        return ""
-    if any(inode != REMOVED for _, inode in graph.name_change(kept).entries):
-        return ""
-    return _other_order(subject, cause)
-
-
-def _other_order(subject: Subject, cause: Cause) -> str:
-    """How to make the first of two changes the second: it has to wait for all until the files are right again."""
-    assert cause.kept is not None
-    assert cause.lost is not None
     last = cause.lost if cause.until is None else cause.until
-    name = subject.graph.kind[subject.graph.whole(last)] == NAME
-    before = name_of(subject, last) if name else f"what is written to {subject.path_of(last)}"
+    kept_kind, last_kind = (subject.graph.kind[subject.graph.whole(piece)] for piece in (cause.kept, last))
+    if kept_kind == last_kind == NAME or _files(subject, cause.kept) & _files(subject, last):
+        return ""
+    before = name_of(subject, last) if last_kind == NAME else f"what is written to {subject.path_of(last)}"
     return f"let {name_of(subject, cause.kept)} follow {before}, and an {_sync_of(subject, last)}"
 
 
@@ -93,8 +83,6 @@ def _instead(subject: Subject, cause: Cause) -> str:
     content = [row for row in (graph.whole(piece) for piece in pieces) if graph.kind[row] != NAME]
     if len(pieces) == 2 and not content:
         return "let recovery accept a crash between the two, or make both below another name and rename that"
-    if cause.prefix and len(pieces) == 2 and not _files(subject, pieces[0]) & _files(subject, pieces[1]):
-        return f"{_other_order(subject, cause)}, let recovery accept a crash between the two, or put both into one file"
     for row in content:
         inode, event = int(graph.file[row]), int(graph.event[row])
         now, later = names.path(inode, event), names.next_path(inode, event)

@@ -280,29 +280,40 @@ def test_of_two_files_the_one_that_another_depends_on_must_change_first(named: b
         SIZE: "what is written to log.new, and an fsync of log.new",
         NAME: "the rename of log.new to log, and an fsync of the directory .",
     }[kind]
-    accept = "let recovery accept a crash between the two, or put both into one file"
-    assert advised(tmp_path, program, kind) == f"no sync can help: let {first} follow {then}, {accept}"
+    accept = "or let recovery accept a crash between the two, or put both into one file"
+    assert advised(tmp_path, program, kind) == f"no sync can help: let {first} follow {then}; {accept}"
 
 
-def test_what_empties_a_log_must_follow_the_change_that_makes_the_log_needless(tmp_path: Path) -> None:
-    """It is not enough that the new file is there, which is the next change."""
+@pytest.mark.parametrize("names", [False, True])
+def test_what_comes_too_early_must_follow_the_change_after_which_the_files_are_right(
+    names: bool, tmp_path: Path
+) -> None:
+    """It is not enough to follow the next change, which makes a new file."""
 
     def program(t: CallsBuilder) -> None:
-        t.truncate("f", 0)
-        t.open("snapshot.new")
-        t.append("snapshot.new", 0, NEW)
-        t.move("snapshot.new", "snapshot")
+        if names:
+            t.open("part")
+            t.move("f", "manifest")
+            t.open("part.1")
+            t.append("part.1", 0, NEW)
+        else:
+            t.truncate("f", 0)
+            t.open("snapshot.new")
+            t.append("snapshot.new", 0, NEW)
+            t.move("snapshot.new", "snapshot")
 
     run = Recorded(tmp_path, program, {"f": OLD}, "ext4")
     subject = Subject(run.trace, run.graph, run.space, run.content)
-    emptied, created, *_, renamed = range(len(run.graph.kind))
+    early, created, *_, right = range(int(names), len(run.graph.kind))
     failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
     state = run.space.full(0)
-    cause = Cause(FindingKind.ATOMICITY, state, failed, created, emptied, prefix=True, until=renamed)
-    assert missing_call(subject, cause).words == (
-        "no sync can help: let the emptying of f follow the rename of snapshot.new to snapshot, and an fsync of the "
-        "directory ., let recovery accept a crash between the two, or put both into one file"
-    )
+    cause = Cause(FindingKind.ATOMICITY, state, failed, created, early, prefix=True, until=right)
+    order = {
+        True: "let the rename of f to manifest follow what is written to part.1, and an fsync of part.1",
+        False: "let the emptying of f follow the rename of snapshot.new to snapshot, and an fsync of the directory .",
+    }[names]
+    accept = "or let recovery accept a crash between the two, or put both into one file"
+    assert missing_call(subject, cause).words == f"no sync can help: {order}; {accept}"
 
 
 def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_sync(tmp_path: Path) -> None:
