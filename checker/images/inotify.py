@@ -16,7 +16,6 @@ _IN_ATTRIB = 0x4
 _IN_CLOSE_WRITE = 0x8
 _IN_OPEN = 0x20
 _IN_NAMES = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800  # moved from/to, create, delete, delete self, move self
-_IN_Q_OVERFLOW = 0x4000
 _IN_IGNORED = 0x8000
 _IN_ONLYDIR = 0x1000000
 _MASK = _IN_MODIFY | _IN_ATTRIB | _IN_CLOSE_WRITE | _IN_NAMES
