@@ -11,7 +11,7 @@ from crashcheck.checker.results import Location, Outcome
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import NAME_KINDS, FlushKind, Kind, SyncKind
-from crashcheck.source import spoken
+from crashcheck.source import spoken_line
 
 SYNC_NAMES = {
     SyncKind.MSYNC: "msync",
@@ -65,7 +65,7 @@ def name_of(subject: Subject, piece: int) -> str:
 
 def line_of(here: Location | None) -> str:
     """ "hash.c:42"; "" where no line is known."""
-    return f"{spoken(here.file)}:{here.line}" if here is not None and here.line else ""
+    return spoken_line(here.file, here.line) if here is not None and here.line else ""
 
 
 def at_line(here: Location | None) -> str:
@@ -86,7 +86,7 @@ def _place(subject: Subject, piece: int) -> str:
     here = subject.place(piece)
     shown = [_line_of_update(subject, piece)]
     if here is not None and here.file.startswith("/") and here.called_from is not None:
-        shown.append(f"called from {spoken(here.called_from.file)}:{here.called_from.line}")
+        shown.append(f"called from {spoken_line(here.called_from.file, here.called_from.line)}")
     shown = list(filter(None, shown))
     return f" ({', '.join(shown)})" if shown else ""
 

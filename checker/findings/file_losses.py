@@ -21,7 +21,7 @@ from crashcheck.checker.oracles.snapshot import judged_by_snapshots
 from crashcheck.checker.results import FindingKind, Location, Outcome
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind, OutputKind
-from crashcheck.source import spoken
+from crashcheck.source import spoken_line
 
 _DEATHS = {Outcome.TIMEOUT: "makes the check hang", Outcome.SIGNAL: "kills the check"}
 _PIECE = 4096  # bytes that are compared at a time
@@ -108,7 +108,7 @@ class FileChange:
     def line(self) -> str:
         """ "save.c:2"; "" where it is not known."""
         here = self.named_place
-        return f"{spoken(here.file)}:{here.line}" if here is not None else ""
+        return spoken_line(here.file, here.line) if here is not None else ""
 
     @property
     def who(self) -> str:
@@ -117,7 +117,7 @@ class FileChange:
         if here is None:
             return ""
         if here.called_from is not None:
-            line += f", called from {spoken(here.called_from.file)}:{here.called_from.line}"
+            line += f", called from {spoken_line(here.called_from.file, here.called_from.line)}"
         return f"`{here.function}` ({line})" if here.function and not here.function.startswith("<") else line
 
     @property

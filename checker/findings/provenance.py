@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ _ATOMIC = re.compile(r"/(atomic|bits/atomic_base\.h|__atomic/\w+\.h)$")
 # Rust's has the paths that it was built with.
 _PACKAGES = re.compile(
     r"/(site-packages|dist-packages|node_modules|pkg/mod/(?!golang\.org/toolchain)|\.cargo/registry)/"
-    r"|^/usr/(local/)?s?bin/|/(\.?v?env|\.local)/bin/"  # which starts what is in a package
+    r"|^/usr/(local/)?s?bin/|/(\.?v?env|\.local)/bin/|/(libexec|shims)/"  # which starts what is in a package
     r"|^/usr/(local/)?share/perl5?/|/lib/perl5?/site_perl/|/perl5/lib/perl5/|/vendor/[\w.-]+/[\w.-]+/|/gems/[^/]+-\d[^/]*/"
     r"|/lib/ruby/vendor_ruby/(?![\d.]+/)|^[^/].*@v\d[^/]*/"
 )
@@ -44,13 +45,16 @@ _LIBRARY = re.compile(
 # Of the virtual machine of Java; and classes whose sources were not found. Those that were have absolute paths.
 _OF_JAVA = re.compile(r"^(java|javax|jdk|sun|com/sun|kotlin|scala|groovy|clojure)/")
 _WITHOUT_SOURCE = re.compile(r"^[^/<].*\.(java|kt|scala|groovy|clj)$")
+_BESIDE = ("python", "python3", "ruby", "perl", "node")
 _INTERPRETER = re.compile(r"/(python|pypy|node|nodejs|perl|php|ruby|bash)[\d.-]*$|/lib(python|perl|php|ruby)[\w.-]*$")
+_SHARED = re.compile(r"\.so[\d.]*$")
 _THREADS = re.compile(r"/threading\.py$")  # of Python's library, which begins each thread
 _EVAL = "(eval)"  # Perl's name for a part of the function around it
 OWN = 2  # of a program itself
 _HOME = Path(crashcheck.__file__).parent
 _CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
-_OWN_TEXT = ("<string>", "<stdin>")  # of `python -c`, and of a script on standard input
+_TYPED = ("<-c>", "<-e>", "<-r>")  # what an option of an interpreter gives: a package that it calls is a better place
+_OWN_TEXT = "<stdin>"
 _LONGEST = 60  # characters of an expression that names what is stored to
 
 
@@ -185,7 +189,10 @@ class TraceProvenance:
         for site in reversed(chain):
             function = function if site.name == _EVAL else site.name
             places.insert(0, NativePlace(function, site.module, site.line, site.column))
-        return self._innermost(places, [ownership(place.file) for place in places])
+        here, rank = self._innermost(places, [ownership(place.file) for place in places])
+        native = (site.module for site in map(self._trace.call_sites.get, reversed(sites)) if site and not site.name)
+        program = next((module for module in native if module and not _SHARED.search(module)), "")
+        return replace(here, function=_acting(places[: len(places) - len(here.stack)], program)), rank
 
     def _native(self, sites: tuple[int, ...]) -> tuple[Location | None, int]:
         """The innermost function of the program's own in a stack of machine code; None if none has lines."""
@@ -244,12 +251,35 @@ def _is_of_library_thread(chain: Sequence[CallSite]) -> bool:
     return begun and not any(ownership(site.module) for site in chain)
 
 
+def _acting(places: Sequence[NativePlace], program: str) -> str:
+    """The function of the last of some places; if that is none, the program which a line of a script runs there: it is
+    the one that makes the call, or the script which begins where that line is next.
+    """
+    *inner, here = places
+    if not _begins(here):
+        return here.function
+    runs = program if not inner else inner[-1].file if _begins(inner[-1]) else ""
+    return runs.rpartition("/")[2] if runs and not runs.startswith("<") else here.function
+
+
+def _begins(place: NativePlace) -> bool:
+    """Whether a place is at the top level of a script."""
+    return place.function in ("main", "<module>")
+
+
+@lru_cache(maxsize=4096)
 def ownership(path: str) -> int:
     """Of a source: OWN if it is the program's, 1 if it is of a package that was installed for it, else 0."""
-    if _PACKAGES.search(path) or _WITHOUT_SOURCE.search(path):
+    if path in _TYPED or _PACKAGES.search(path) or _WITHOUT_SOURCE.search(path) or _starts_package(path):
         return 1
-    library = _LIBRARY.search(path) or (path.startswith("<") and path not in _OWN_TEXT)
+    library = _LIBRARY.search(path) or (path.startswith("<") and path != _OWN_TEXT)
     return 0 if library else OWN
+
+
+def _starts_package(path: str) -> bool:
+    """Whether a script is beside the interpreter that runs it, as in a virtual environment of any name."""
+    folder, _, name = path.rpartition("/")
+    return folder.endswith("/bin") and any(name != each and os.path.exists(f"{folder}/{each}") for each in _BESIDE)
 
 
 def _expression(file: str, line: int, column: int) -> str:

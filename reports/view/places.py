@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crashcheck.checker.results import Frame, Location
 from crashcheck.reports.view.source_lines import Sources, around
 from crashcheck.reports.view.text import line, valid
-from crashcheck.source import spoken
+from crashcheck.source import spoken, spoken_line
 
 STACK_MAX = 8
 CALLS_MAX = 2
@@ -55,7 +55,7 @@ def where_text(place: Location | None) -> str:
     if place is None or not place.file:
         return ""
     name = line(spoken(place.file), 120)
-    return f"{name}:{place.line}" if place.line else name
+    return spoken_line(name, place.line) if place.line else name
 
 
 def stack_text(place: Location, limit: int) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def stack_text(place: Location, limit: int) -> tuple[str, ...]:
 
 
 def _frame(frame: Frame) -> str:
-    return f"{line(frame.function, 60)}  {line(spoken(frame.file), 60)}:{frame.line}".strip()
+    return f"{line(frame.function, 60)}  {spoken_line(line(spoken(frame.file), 60), frame.line)}".strip()
 
 
 def same_site(one: Location | None, other: Location | None) -> bool:

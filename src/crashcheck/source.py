@@ -113,6 +113,11 @@ def spoken(path: str) -> str:
     return path.rsplit("/", 1)[-1] if path.startswith("/") else path
 
 
+def spoken_line(path: str, line: int) -> str:
+    """How a sentence names a line: "save.c:2"; of a program that was given by an option, "line 2 of -c"."""
+    return f"line {line} of {path[1:-1]}" if path.startswith("<-") else f"{spoken(path)}:{line}"
+
+
 def source_line(path: str | Path, line: int) -> str:
     """Line `line` (1-based) of `path` without surrounding space; "" if there is no such file or line."""
     lines = source_lines(path)

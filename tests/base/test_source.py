@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck.source import Repository, SourceTree, repository_of, source_line, source_lines, spoken
+from crashcheck.source import Repository, SourceTree, repository_of, source_line, source_lines, spoken, spoken_line
 
 
 def test_a_file_in_the_project_is_named_relative_to_it_and_another_absolute(tmp_path: Path) -> None:
@@ -35,6 +35,9 @@ def test_a_sentence_names_a_file_outside_the_project_without_its_folder() -> Non
     assert spoken("/usr/src/lmdb/mdb.c") == "mdb.c"
     assert spoken("src/mdb.c") == "src/mdb.c"
     assert spoken("") == ""
+    assert spoken_line("/usr/src/lmdb/mdb.c", 12) == "mdb.c:12"
+    assert spoken_line("<-e>", 2) == "line 2 of -e"
+    assert spoken_line("<stdin>", 2) == "<stdin>:2"
 
 
 def test_a_project_reached_through_a_link_is_the_same_project(tmp_path: Path) -> None:

@@ -71,11 +71,14 @@ static void read_frames(struct tracee *thread, char *text, struct report *report
         char *tab = strchr(text, '\t');
         if (!tab || sscanf(text, "%lu %lu %lu %n", &line, &column, &begins, &name) != 3 || text + name >= tab || !tab[1])
             return;
+        const char *file = strcmp(tab + 1, "[eval]") == 0 ? "<-e>" : strcmp(tab + 1, "[stdin]") == 0 ? "<stdin>" : tab + 1;
+        if (strcmp(file, "[eval]-wrapper") == 0)
+            continue;
         char both[PATH_ROOM];
         struct cc_code head = {.first_line = (uint32_t)begins};
-        head.file_bytes = (uint32_t)(end - tab - 1);
+        head.file_bytes = (uint32_t)strlen(file);
         head.name_bytes = (uint32_t)(tab - text - name);
-        memcpy(both, tab + 1, head.file_bytes);
+        memcpy(both, file, head.file_bytes);
         memcpy(both + head.file_bytes, text + name, head.name_bytes);
         report->frames[report->depth++] = frame_at(thread, head, both, (uint32_t)line, (uint32_t)column);
     }

@@ -89,8 +89,10 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
         size_t size = file_of(thread, php, function, line, file, PATH_MAX);
         if (!size)
             continue;
-        if (strcmp(file, "Command line code") == 0 || strcmp(file, "Standard input code") == 0 || strstr(file, "eval()'d code"))
+        if (strstr(file, "eval()'d code"))
             size = strlen(strcpy(file, "<string>"));
+        else if (strcmp(file, "Command line code") == 0 || strcmp(file, "Standard input code") == 0)
+            size = strlen(strcpy(file, *file == 'C' ? "<-r>" : "<stdin>"));
         if (!head.name_bytes)
             head.name_bytes = (uint32_t)strlen(strcpy(name, "main"));
         head.file_bytes = (uint32_t)path_absolute(thread, file, size);

@@ -2,9 +2,12 @@
  * waits in a call. Where its structures are is known of each minor version (layouts); that an object is what it should be is
  * seen by its type, so that another build has no frames rather than wrong ones. Lines are found later, from the code's own
  * table (analyzer/trace/python_code.py). */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "syscalls/recorder.h"
 
@@ -228,12 +231,34 @@ static size_t text_at(struct tracee *thread, const struct python *python, uint64
     return size;
 }
 
+/* Whether the process runs what its option -c gives, as far as its arguments show. */
+static bool is_typed(struct tracee *thread)
+{
+    char path[64], arguments[PATH_MAX] = {0};
+    snprintf(path, sizeof path, "/proc/%d/cmdline", thread->tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? 0 : read(fd, arguments, sizeof arguments - 2);
+    if (fd >= 0)
+        close(fd);
+    const char *at = arguments + strlen(arguments) + 1;
+    for (; at - arguments < size && at[0] == '-' && at[1]; at += strlen(at) + 1) {
+        size_t plain = at[1] == '-' ? strlen(at) : strcspn(at, "cmWX");
+        if (at[plain] == 'c' || at[plain] == 'm')
+            return at[plain] == 'c';
+        if (at[plain] && !at[plain + 1])
+            at += strlen(at) + 1; /* -W and -X have a value */
+    }
+    return false;
+}
+
 static uint32_t read_code(struct tracee *thread, const struct python *python, const struct code_key *key)
 {
     static char bytes[4 * PATH_ROOM + 4 * LONGEST_NAME + LONGEST_TABLE];
     struct cc_code head = {.version = 3u << 8 | python->minor, .first_line = key->first_line};
     unsigned char lines[BYTES_DATA];
     size_t file = path_absolute(thread, bytes, text_at(thread, python, key->file, bytes, PATH_MAX));
+    if (file == strlen("<string>") && memcmp(bytes, "<string>", file) == 0 && is_typed(thread))
+        file = strlen(strcpy(bytes, "<-c>"));
     size_t name = text_at(thread, python, key->name, bytes + file, LONGEST_NAME);
     if (!file || !name || memory_read(thread, key->lines, lines, sizeof lines) != sizeof lines ||
         word_in(lines, OBJECT_TYPE) != python->bytes_type)

@@ -120,7 +120,7 @@ static size_t text_at(struct tracee *thread, uint64_t value, char *to, size_t ro
     return strlen(to) == length ? length : 0;
 }
 
-/* A method's file, as it was found and, where it is one, by its real path. */
+/* A method's file, by its real path; of what is compiled by `eval`, as that names it. */
 static size_t file_at(struct tracee *thread, uint64_t value, char *to, size_t room)
 {
     uint64_t word[THIRD + 1];
@@ -132,9 +132,10 @@ static size_t file_at(struct tracee *thread, uint64_t value, char *to, size_t ro
     if (!(word[0] & APART) && memory_read(thread, word[THIRD], pair, sizeof pair) != sizeof pair)
         return 0;
     size_t size = text_at(thread, pair[1], to, room);
-    if (size || !(size = text_at(thread, pair[0], to, room)) || strncmp(to, "<internal:", 10) == 0)
+    if (size || !(size = text_at(thread, pair[0], to, room)))
         return size;
-    return strlen(strcpy(to, "<string>")); /* -e, eval */
+    const char *instead = strcmp(to, "-e") == 0 ? "<-e>" : strcmp(to, "-") == 0 ? "<stdin>" : "<string>";
+    return *to == '-' || strncmp(to, "(eval", 5) == 0 ? strlen(strcpy(to, instead)) : size; /* eval may name a file */
 }
 
 /* How many lines begin at an instruction or before it, by the table at an address; 0: it cannot be read. */

@@ -22,7 +22,7 @@ struct element {            /* an ARRAY_ELEMENT */
 };
 struct shell {
     struct interpreter interpreter;
-    uint64_t line_number, global_variables;
+    uint64_t line_number, global_variables, command; /* command: where the text of -c is */
     uint64_t variables[NAMES], names[NAMES]; /* addresses of the variables that were found, and of their names */
 };
 struct walk {               /* of an array */
@@ -101,19 +101,20 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
     struct shell *shell = (struct shell *)interpreter;
     uint32_t line = 0;
     size_t depth = 0;
+    bool typed = shell->command && word_of(thread, shell->command);
     if (memory_read(thread, shell->line_number, &line, sizeof line) != sizeof line)
         return 0;
     struct walk functions = array_of(thread, shell, FUNCTIONS), sources = array_of(thread, shell, SOURCES);
     struct walk lines = array_of(thread, shell, LINES);
     while (depth < most && next_text(thread, &sources, file) && next_text(thread, &functions, function)) {
         if (strcmp(file, "environment") == 0) /* of a function that was defined on the command line, or inherited */
-            strcpy(file, "<string>");
+            strcpy(file, typed ? "<-c>" : "<string>");
         if (*file && *function)
             frames[depth++] = frame_of(thread, file, function, line);
         line = next_text(thread, &lines, number) ? (uint32_t)strtoul(number, NULL, 10) : 0;
     }
-    if (!depth) /* bash -c */
-        frames[depth++] = frame_of(thread, strcpy(file, "<string>"), "main", line);
+    if (!depth)
+        frames[depth++] = frame_of(thread, strcpy(file, typed ? "<-c>" : "<stdin>"), "main", line);
     return depth;
 }
 
@@ -129,5 +130,6 @@ struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *p
     struct shell *shell = interpreter_made(sizeof *shell, frames_of);
     shell->line_number = line_number;
     shell->global_variables = global_variables;
+    shell->command = symbol(thread, &symbols, "command_execution_string");
     return &shell->interpreter;
 }

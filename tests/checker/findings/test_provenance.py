@@ -363,6 +363,7 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
 
 
 PROGRAM, PACKAGE = "/home/u/app/save.py", "/home/u/.venv/lib/python3.11/site-packages/store/db.py"
+LAUNCHER, PYENV = "/home/u/.venv/bin/store", "/home/u/.pyenv/libexec/pyenv-exec"
 THREADS = "/usr/lib/python3.11/threading.py"
 LIBRARY, FROZEN = "/usr/lib/python3.11/pathlib.py", "<frozen runpy>"
 
@@ -374,7 +375,12 @@ LIBRARY, FROZEN = "/usr/lib/python3.11/pathlib.py", "<frozen runpy>"
         ((LIBRARY, PACKAGE, LIBRARY, FROZEN), PACKAGE),
         ((LIBRARY, FROZEN), LIBRARY),
         ((FROZEN, LIBRARY), FROZEN),
-        ((LIBRARY, "<string>"), "<string>"),
+        ((LIBRARY, "<stdin>"), "<stdin>"),
+        ((LIBRARY, "<-c>"), "<-c>"),
+        ((LIBRARY, PACKAGE, "<-c>"), PACKAGE),
+        ((LIBRARY, "<string>", PROGRAM), PROGRAM),
+        ((LIBRARY, PACKAGE, LAUNCHER, PYENV), PACKAGE),
+        ((LIBRARY, LAUNCHER, PYENV), LAUNCHER),
     ],
 )
 def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
@@ -391,6 +397,40 @@ def test_a_place_in_python_is_the_innermost_of_the_programs_own_functions(
     at = files.index(shown)
     assert (place.file, place.function, place.line) == (shown, f"function_{at}", at + 1)
     assert [frame.line for frame in place.stack] == [*range(at + 2, len(files) + 1)]
+
+
+def test_a_script_beside_an_interpreter_starts_a_package(tmp_path: Path) -> None:
+    assert ownership(str(tmp_path / "mine" / "bin" / "store")) == OWN
+    (tmp_path / "any" / "bin").mkdir(parents=True)
+    (tmp_path / "any" / "bin" / "python3").touch()
+    assert ownership(str(tmp_path / "any" / "bin" / "store")) == 1
+
+
+@pytest.mark.parametrize(
+    ("native", "scripts", "acting"),
+    [
+        (("/usr/lib/libc.so.6", "/usr/bin/mv"), (("/a/save.sh", "save"), ("/a/save.sh", "main")), "save"),
+        (("/usr/lib/libc.so.6", "/usr/bin/mv"), (("/a/save.sh", "main"),), "mv"),
+        (("/usr/lib/libc.so.6",), (("/a/save.sh", "main"),), "main"),
+        (("/usr/lib/_sqlite3.cpython-311-x86_64-linux-gnu.so",), (("/a/save.py", "<module>"),), "<module>"),
+        (("/usr/lib/libc.so.6",), (("/usr/bin/tool", "main"), ("/a/save.sh", "main")), "tool"),
+        (("/usr/lib/libc.so.6",), (("/usr/share/perl5/A.pm", "put"), ("/a/save.pl", "main")), "main"),
+        (("/usr/lib/libc.so.6",), (("<-c>", "<module>"), ("/a/save.sh", "main")), "main"),
+    ],
+)
+def test_a_line_at_the_top_of_a_script_is_named_by_the_program_that_it_runs(
+    native: tuple[str, ...], scripts: tuple[tuple[str, str], ...], acting: str, tmp_path: Path
+) -> None:
+    t = CallsBuilder(tmp_path / "t.cct", {"f": b""})
+    for number, (file, name) in reversed(list(enumerate(scripts))):
+        t.stack = t.stack_def(t.stack, t.python_site(file, name, number + 1))
+    for number, module in reversed(list(enumerate(native))):
+        t.stack = t.stack_def(t.stack, t.call_site(module, 64 * (number + 1)))
+    t.site = t.call_site("/lib/libc.so.6", 64)
+    t.write("f", 0, b"new")
+    place = TraceProvenance(t.trace(), ProgramFacts({}, (), ()), tmp_path / "project").of(len(t.records) - 1)
+    assert place is not None
+    assert place.function == acting
 
 
 def test_an_eval_of_perl_is_a_part_of_the_function_around_it(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_what_was_not_synced_is_kept_or_lost(tmp_path: Path) -> None:
     (whole, kept), (least, lost), (zeros, _) = after_crash(tmp_path, program)
     assert (whole, kept.name, kept.losses, kept.lost) == ({"log": b"onetwo"}, ALL_WRITTEN, 0, ())
     assert (least, lost.name, lost.losses, lost.pending) == ({"log": b"one"}, LEAST_WRITTEN, 1, 1)
-    assert (lost.lost, lost.place) == (("3 bytes at offset 0x3 of log at <string>:5",), "put (<string>:5)")
+    assert (lost.lost, lost.place) == (("3 bytes at offset 0x3 of log at line 5 of -c",), "put (<-c>:5)")
     assert zeros == {"log": b"one\0\0\0"}  # the size is there without the bytes
 
 

@@ -36,6 +36,12 @@ def writes(trace: Trace) -> Iterator[tuple[str, list[CallSite], bytes]]:
         yield trace.files[int(trace.events["file"][index])].path, frames_of(trace, index), trace.data(index)
 
 
+def test_a_program_on_the_command_line_has_its_line(tmp_path: Path) -> None:
+    program = "const fs = require('fs')\nfs.writeFileSync(process.argv[1] + '/f', 'x')"
+    ((_, frames, _),) = writes(read(recorded(tmp_path, NODE, "-e", program, "{pool}").trace))
+    assert [(site.module, site.line) for site in frames if not site.module.startswith("node:")] == [("<-e>", 2)]
+
+
 def test_a_write_has_the_stack_that_the_program_sees_itself_also_if_another_thread_makes_it(tmp_path: Path) -> None:
     trace = read(recorded(tmp_path, NODE, str(PROGRAM), "{pool}").trace)
     seen = []

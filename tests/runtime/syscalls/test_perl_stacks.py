@@ -73,7 +73,7 @@ def test_a_write_has_the_stack_that_the_program_sees_itself(tmp_path: Path) -> N
 def test_a_program_on_the_command_line_has_its_line_and_a_copy_under_another_name_none(tmp_path: Path) -> None:
     renamed = shutil.copy(PERL, tmp_path / "pearl")
     program = "open(my $f, '>', $ARGV[0]);\nsub save { syswrite($f, 'x') }\nsave()"
-    expected = [("<string>", "save", 2), ("<string>", "main", 3)]
+    expected = [("<-e>", "save", 2), ("<-e>", "main", 3)]
     for number, (perl, frames) in enumerate(((PERL, expected), (str(renamed), []))):
         folder = tmp_path / str(number)
         folder.mkdir()

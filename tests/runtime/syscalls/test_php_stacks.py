@@ -64,7 +64,7 @@ def test_a_write_has_the_stack_that_the_program_sees_itself(tmp_path: Path) -> N
 def test_code_that_is_in_no_file_has_its_line_and_a_copy_of_the_program_under_another_name_none(tmp_path: Path) -> None:
     renamed = shutil.copy(Path(PHP).resolve(), tmp_path / "hypertext")
     program = "function save($name) {\n  file_put_contents($name, 'x'); }\neval('save($argv[1]);');"
-    expected = [("<string>", "save", 2), ("<string>", "main", 1), ("<string>", "main", 3)]
+    expected = [("<-r>", "save", 2), ("<string>", "main", 1), ("<-r>", "main", 3)]
     for number, (php, frames) in enumerate(((PHP, expected), (str(renamed), []))):
         folder = tmp_path / str(number)
         folder.mkdir()

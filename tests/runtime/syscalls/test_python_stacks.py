@@ -69,7 +69,7 @@ def test_an_interpreter_that_is_stripped_and_static_shows_its_functions_and_one_
     )
     renamed = shutil.copy(Path(DEBIANS).resolve(), tmp_path / "snake")
     for number, (python, expected) in enumerate(
-        ((DEBIANS, [("<string>", "save", 3), ("<string>", "<module>", 5)]), (str(renamed), []))
+        ((DEBIANS, [("<-c>", "save", 3), ("<-c>", "<module>", 5)]), (str(renamed), []))
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -79,6 +79,19 @@ def test_an_interpreter_that_is_stripped_and_static_shows_its_functions_and_one_
         (index,) = np.flatnonzero(trace.events["kind"] == Kind.WRITE).tolist()
         modules = {trace.call_sites[site].module for site in trace.stack(int(trace.events["stack"][index]))}
         assert (str(renamed) in modules) is not expected
+
+
+def test_what_the_option_c_gives_is_told_from_what_a_program_executes(tmp_path: Path) -> None:
+    write = "import os; os.write(os.open(os.sys.argv[1], os.O_CREAT | os.O_WRONLY), b'x')"
+    program = tmp_path / "c.py"
+    program.write_text(f'exec("{write}")')
+    commands = [("-Ic", write), ("-W", "ignore", "-Xdev", "-c", write), (str(program),), ("-I", str(program))]
+    files = []
+    for number, command in enumerate(commands):
+        (tmp_path / str(number)).mkdir()
+        ((frames, _),) = stacks(traced(tmp_path / str(number), sys.executable, *command, "{pool}/f"))
+        files.append((frames[0].module, frames[0].line))
+    assert files == [("<-c>", 1), ("<-c>", 1), ("<string>", 1), ("<string>", 1)]
 
 
 def test_a_script_that_is_named_relative_to_the_working_folder_is_found(tmp_path: Path) -> None:

@@ -79,7 +79,18 @@ def test_a_write_has_the_stack_that_the_program_sees_itself(tmp_path: Path) -> N
     assert len(writes) == 19
 
 
+def test_code_that_eval_compiles_has_the_file_that_it_names(tmp_path: Path) -> None:
+    program = tmp_path / "program.rb"
+    program.write_text(
+        "class Store\n  class_eval <<-END, __FILE__, __LINE__\n    def save = File.write(ARGV[0], 'x')\n"
+    )
+    with program.open("a") as file:
+        file.write("  END\nend\nStore.new.save\n")
+    expected = [(str(program), "save", 2), (str(program), "main", 6)]
+    assert list(of_kind(traced(tmp_path, RUBY, str(program), "{pool}/f"), Kind.WRITE)) == [(expected, b"x")]
+
+
 def test_code_that_is_in_no_file_has_its_line(tmp_path: Path) -> None:
     program = "def save(name)\n  File.write(name, 'x') end\neval('save(ARGV[0])')"
-    expected = [("<string>", "save", 2), ("<string>", "main", 1), ("<string>", "main", 3)]
+    expected = [("<-e>", "save", 2), ("<string>", "main", 1), ("<-e>", "main", 3)]
     assert list(of_kind(traced(tmp_path, RUBY, "-e", program, "{pool}/f"), Kind.WRITE)) == [(expected, b"x")]

@@ -64,7 +64,7 @@ def test_what_a_script_of_python_runs_has_the_stack_of_both(tmp_path: Path) -> N
 
 def test_a_command_on_the_command_line_has_its_line_and_a_copy_under_another_name_none(tmp_path: Path) -> None:
     renamed = shutil.copy(BASH, tmp_path / "shell")
-    for number, (shell, expected) in enumerate(((BASH, [("<string>", "main", 2)]), (str(renamed), []))):
+    for number, (shell, expected) in enumerate(((BASH, [("<-c>", "main", 2)]), (str(renamed), []))):
         folder = tmp_path / str(number)
         folder.mkdir()
         ((frames, _),) = of_kind(traced(folder, shell, "-c", ":\necho x > $0", "{pool}/f"), Kind.WRITE)
