@@ -118,6 +118,23 @@ def test_a_consumer_of_openldap_gets_what_its_provider_has_and_the_run_is_repeat
     assert runs[0] == runs[1]
 
 
+def test_nsd_finds_its_interfaces_and_answers_over_udp_and_tcp(tmp_path: Path) -> None:
+    installed("nsd", "kdig")
+    seed = tmp_path / "seed"
+    seed.mkdir()
+    (seed / "zone").write_text("@ 60 SOA n0 root 1 60 60 60 60\n@ 60 NS n0\nn0 60 A 10.0.0.1\na 60 A 1.2.3.4\n")
+    (seed / "nsd.conf").write_text(
+        'server:\n zonesdir: "."\n username: ""\n database: ""\n pidfile: "pid"\n xfrdfile: "xfrd"\n'
+        ' xfrdir: "."\n zonelistfile: "list"\nremote-control:\n control-enable: no\n'
+        'zone:\n name: "x.test"\n zonefile: "zone"\n'
+    )
+    ask = f"kdig @{address_of(0)} a.x.test +short"
+    commands = [NodeCommand(("nsd", "-d", "-c", "nsd.conf"), seed=seed), shell(f"sleep 2; {ask}; {ask} +tcp")]
+    runs = [until_the_client_ends(commands, tmp_path / "world") for _ in range(2)]
+    assert output(runs[0], 1) == b"1.2.3.4\n1.2.3.4\n"
+    assert runs[0] == runs[1]
+
+
 def test_a_client_of_berkeley_db_shows_what_the_master_wrote_and_ten_runs_are_equal(tmp_path: Path) -> None:
     """ex_rep_mgr, the example that MODIST's authors tested, with Debian's library."""
     if not Path("/usr/include/db.h").exists():

@@ -14,6 +14,7 @@
  *   files         what files show that differs from run to run
  *   locals        what goes past us: local sockets, ancillary data
  *   sockets       the two ends of each socket, one of which is ours
+ *   interfaces    of the network that a node sees
  *   datagrams     datagrams
  *   streams       connections
  *   options       of sockets
@@ -331,6 +332,11 @@ int datagram_connect(struct thread *thread, struct object *object);
 void datagram_arrive(struct object *object, const struct address *from, const void *bytes, size_t size);
 enum then datagram_send(struct thread *thread, struct object *object, uint64_t name, uint32_t name_size, const void *bytes, size_t size);
 void datagram_taken(struct object *object, struct address *from); /* the first was read */
+
+/* interfaces.c */
+#define INTERFACES_MOST 2048u
+size_t interfaces_reply(const struct object *object, const void *bytes, size_t size, void *to); /* to what was sent to a netlink socket */
+enum then interfaces_ioctl(struct thread *thread);              /* one of sockets and network devices */
 
 /* options.c */
 extern const struct handler call_setsockopt, call_getsockopt, call_getsockname, call_getpeername;

@@ -96,16 +96,10 @@ static enum then yield_enter(struct thread *thread)
     return hold(thread, false, RESTARTED);
 }
 
-/* Controls of network devices show the machine. */
+/* Controls of network devices would show the machine. */
 static enum then ioctl_enter(struct thread *thread)
 {
-    uint32_t command = (uint32_t)argument(thread, 1);
-    if (command >> 8 != 0x89)
-        return NATIVE;
-    char text[32];
-    snprintf(text, sizeof text, "ioctl %#x", command);
-    name_uncontrolled(thread->process->node, text);
-    return answer(thread, -ENOTTY);
+    return (uint32_t)argument(thread, 1) >> 8 == 0x89 ? interfaces_ioctl(thread) : NATIVE;
 }
 
 static const char *call_name(uint64_t number)

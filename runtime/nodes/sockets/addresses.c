@@ -1,5 +1,6 @@
-/* Addresses of sockets: node number n is 10.0.0.(n+1), and all nodes share 127.0.0.1. */
+/* Addresses of sockets: node number n is 10.0.0.(n+1), and all nodes share 127.0.0.1. That of a netlink socket is a number. */
 #include <errno.h>
+#include <linux/netlink.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -43,14 +44,19 @@ int address_read(const struct thread *thread, uint64_t at, uint64_t size, int fa
         struct sockaddr any;
         struct sockaddr_in four;
         struct sockaddr_in6 six;
+        struct sockaddr_nl netlink;
     } from = {.six = {.sin6_family = 0}};
     if (size > sizeof from)
         size = sizeof from;
-    if (size < sizeof from.four || memory_read(thread, at, &from, size) != size)
-        return size < sizeof from.four ? EINVAL : EFAULT;
+    size_t least = family == AF_NETLINK ? sizeof from.netlink : sizeof from.four;
+    if (size < least || memory_read(thread, at, &from, size) != size)
+        return size < least ? EINVAL : EFAULT;
     if (from.any.sa_family != family)
         return EAFNOSUPPORT;
-    if (family == AF_INET) {
+    if (family == AF_NETLINK) {
+        *address = (struct address){.port = 0};
+        memcpy(address->ip, &from.netlink.nl_pid, sizeof from.netlink.nl_pid);
+    } else if (family == AF_INET) {
         memcpy(address->ip, mapped, sizeof mapped);
         memcpy(address->ip + 12, &from.four.sin_addr, 4);
         address->port = ntohs(from.four.sin_port);
@@ -65,9 +71,11 @@ bool address_write(const struct thread *thread, uint64_t at, uint64_t size_at, u
 {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(address->port)};
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(address->port)};
+    struct sockaddr_nl netlink = {.nl_family = AF_NETLINK};
     memcpy(&four.sin_addr, address->ip + 12, 4);
     memcpy(&six.sin6_addr, address->ip, CC_ADDRESS);
-    uint32_t size = family == AF_INET ? sizeof four : sizeof six;
-    const void *from = family == AF_INET ? (const void *)&four : (const void *)&six;
+    memcpy(&netlink.nl_pid, address->ip, sizeof netlink.nl_pid);
+    uint32_t size = family == AF_INET ? sizeof four : family == AF_INET6 ? sizeof six : sizeof netlink;
+    const void *from = family == AF_INET ? (const void *)&four : family == AF_INET6 ? (const void *)&six : (const void *)&netlink;
     return memory_write(thread, at, from, room < size ? room : size) && (!size_at || memory_write(thread, size_at, &size, sizeof size));
 }

@@ -20,6 +20,8 @@ int datagram_connect(struct thread *thread, struct object *object)
     if (error)
         return -error;
     object->has_peer = true;
+    if (object->family == AF_NETLINK)
+        return 0;
     if (!object->bound)
         socket_bind_free(object, address_loop(&object->peer));
     else if (address_any(&object->local)) {
@@ -61,6 +63,11 @@ void datagram_taken(struct object *object, struct address *from)
 enum then datagram_send(struct thread *thread, struct object *object, uint64_t name, uint32_t name_size, const void *bytes, size_t size)
 {
     struct address to = object->peer;
+    if (object->family == AF_NETLINK) {
+        unsigned char reply[INTERFACES_MOST];
+        datagram_arrive(object, &(struct address){.port = 0}, reply, interfaces_reply(object, bytes, size, reply));
+        return answer(thread, (int64_t)size);
+    }
     if (!name && !object->has_peer)
         return answer(thread, -EDESTADDRREQ);
     int error = name ? address_read(thread, name, name_size, object->family, &to) : 0;

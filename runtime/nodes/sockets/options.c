@@ -83,7 +83,7 @@ static int first_value(const struct object *object, int level, int name)
     if (level == SOL_SOCKET && name == SO_DOMAIN)
         return object->family;
     if (level == SOL_SOCKET && name == SO_PROTOCOL)
-        return object->kind == STREAM ? IPPROTO_TCP : IPPROTO_UDP;
+        return object->kind == STREAM ? IPPROTO_TCP : object->family == AF_NETLINK ? 0 : IPPROTO_UDP;
     if (level == SOL_SOCKET && name == SO_TYPE)
         return object->kind == STREAM ? SOCK_STREAM : SOCK_DGRAM;
     if (level == SOL_SOCKET && name == SO_ACCEPTCONN)
@@ -142,7 +142,7 @@ static enum then own_name_enter(struct thread *thread)
     struct address unbound = {.port = 0};
     if (object->family == AF_INET)
         memset(unbound.ip + 10, 0xff, 2);
-    return name_of(thread, object, object->bound ? &object->local : &unbound);
+    return name_of(thread, object, object->bound || object->family == AF_NETLINK ? &object->local : &unbound);
 }
 
 static enum then peer_name_enter(struct thread *thread)

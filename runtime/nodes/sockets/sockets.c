@@ -2,6 +2,7 @@
  * answers for readiness, descriptors and their copies; names, and what goes where, are ours. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -118,12 +119,13 @@ static enum then socket_enter(struct thread *thread)
         return NATIVE;
     bool stream = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
     bool datagram = kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
-    if ((family != AF_INET && family != AF_INET6) || (!stream && !datagram)) {
+    bool network = family == AF_INET || family == AF_INET6, lists = family == AF_NETLINK && kind != SOCK_STREAM && protocol == NETLINK_ROUTE;
+    if (!lists && (!network || (!stream && !datagram))) {
         char text[64];
         snprintf(text, sizeof text, "socket of family %d, type %d, protocol %d", family, kind, protocol);
-        if (family != AF_NETLINK) /* lists addresses: programs do without */
+        if (family != AF_NETLINK) /* about devices: programs do without */
             name_uncontrolled(thread->process->node, text);
-        return answer(thread, family == AF_INET || family == AF_INET6 ? -EPROTONOSUPPORT : -EAFNOSUPPORT);
+        return answer(thread, network ? -EPROTONOSUPPORT : -EAFNOSUPPORT);
     }
     thread->now.rdi = AF_UNIX;
     thread->now.rdx = 0;
@@ -138,6 +140,8 @@ static enum then socket_leave(struct thread *thread)
     bool stream = ((int)argument(thread, 1) & 0xf) == SOCK_STREAM;
     struct object *object = object_new(thread->process->node, stream ? STREAM : DATAGRAM);
     object->family = (int)argument(thread, 0);
+    if (object->family == AF_NETLINK)
+        memcpy(object->local.ip, &thread->process->known_as, sizeof thread->process->known_as);
     descriptor_set(thread->process, (int)thread->result, object);
     if (!stream && !datagram_open(thread, (int)thread->result, object))
         fail("local sockets", strerror(errno));
@@ -157,6 +161,11 @@ static enum then bind_enter(struct thread *thread)
         return answer(thread, -error);
     if (object->bound)
         return answer(thread, -EINVAL);
+    if (object->family == AF_NETLINK) {
+        if (memcmp(wanted.ip, (struct address){.port = 0}.ip, CC_ADDRESS) != 0)
+            object->local = wanted;
+        return answer(thread, 0);
+    }
     struct address self = address_of_node(object->node, false);
     if (!address_any(&wanted) && !address_loop(&wanted) && memcmp(self.ip, wanted.ip, CC_ADDRESS) != 0)
         return answer(thread, -EADDRNOTAVAIL);
