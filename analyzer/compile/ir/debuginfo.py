@@ -15,6 +15,9 @@ _LOCATION = re.compile(
 _REFERENCE = re.compile(r"!(\d+)")
 _ATTACHED = re.compile(r", ![a-zA-Z_.]+ !(\d+)|metadata !(\d+)")
 _DEBUG_NODE = re.compile(r"(?:distinct )?!DI[A-Z]")
+_OUTLINED = re.compile(r"\.omp[._]")  # in the names that clang gives to what it makes of an OpenMP body
+_OUTLINED_TWICE = "_debug_"  # its line is that of the body, the other one's that of the pragma
+OPENMP_BODY = "(OpenMP body)"
 _NAMED_DEBUG = ("!llvm.dbg.cu", "!llvm.gcov")
 
 
@@ -67,6 +70,7 @@ class DebugInfo:
         self._by_identifier: dict[str, int] = {}
         self._typedefs: dict[int, str] = {}
         self._in_ir: dict[int, tuple[str, str]] = {}
+        self._pragmas_of: dict[str, list[tuple[int, int]]] | None = None
 
     def node(self, number: int) -> str:
         """A node's text, "" if there is none. The printer numbers nodes in order, one per line."""
@@ -160,8 +164,10 @@ class DebugInfo:
         return self._files[number]
 
     def qualified(self, number: int) -> str:
-        """A name with its namespaces and classes."""
+        """A name with its namespaces and classes; an OpenMP body has that of the function that it is written in."""
         name = self.string(number, "name")
+        if self._outlined(number):
+            return f"{self._function_around(number)} {OPENMP_BODY}".lstrip()
         for scope in self._chain(self.reference(number, "scope"), "scope"):
             text = self.node(scope)
             if "!DINamespace(" in text:
@@ -171,6 +177,45 @@ class DebugInfo:
             else:
                 break
         return name
+
+    def _outlined(self, number: int) -> str:
+        """The name that clang gave to what it made of an OpenMP body; "" of any other function."""
+        if "!DISubprogram(" not in self.node(number):
+            return ""
+        name = self.string(number, "name") or self.string(number, "linkageName")
+        return name if _OUTLINED.search(name) else ""
+
+    def _function_around(self, number: int) -> str:
+        """The function in which an OpenMP body is written: the last one before it that has code where a pragma is.
+
+        Of a template there may be several: then it has no arguments. "" if it is not known.
+        """
+        file, line = self._place(number)
+        before = [pragma for pragma in self._pragmas(file) if pragma[0] <= line]
+        last = max(before, default=(0, 0))[0]
+        names = {self.qualified(function) for at, function in before if at == last}
+        if len(names) > 1:
+            names = {name.partition("<")[0] for name in names}
+        return names.pop() if len(names) == 1 else ""
+
+    def _pragmas(self, file: str) -> list[tuple[int, int]]:
+        """The lines of a file from which clang made functions, each with the function of the program that is there."""
+        if self._pragmas_of is None:
+            self._pragmas_of = {}
+            numbers = range(len(self._lines) - self._first)
+            made = {
+                self._place(one) for one in numbers if (name := self._outlined(one)) and _OUTLINED_TWICE not in name
+            }
+            for location in numbers:
+                function = self.function_of(location)
+                if function is not None and not self._outlined(function):
+                    place = (self._place(function)[0], self.integer(location, "line"))
+                    if place in made:
+                        self._pragmas_of.setdefault(place[0], []).append((place[1], function))
+        return self._pragmas_of.get(file, [])
+
+    def _place(self, number: int) -> tuple[str, int]:
+        return self._file(self.reference(number, "file")), self.integer(number, "line")
 
     # -- types -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from crashcheck.analyzer.compile.driver.toolchain import THREADS
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.compile.site_names import Namer
@@ -69,3 +71,35 @@ def test_what_a_run_taught_has_the_names_of_the_facts(tmp_path: Path, environmen
     assert parts
     assert parts <= known
     assert learned["codes"] == namer.codes(facts.units.values())
+
+
+OPENMP = """
+static long sum, tasks;
+long total(long to) {
+#pragma omp parallel for
+    for (long i = 0; i < to; i++)
+        sum += i;
+#pragma omp parallel
+    {
+#pragma omp task
+        tasks++;
+    }
+    return sum;
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_an_openmp_body_has_the_name_of_the_function_that_it_is_written_in(
+    tmp_path: Path, environment: dict[str, str], level: str
+) -> None:
+    (tmp_path / "sum.c").write_text(OPENMP, encoding="utf-8")
+    command = ["crashcheck-cc", level, "-g", "-fopenmp", "-c", "-o", "sum.o", "sum.c"]
+    subprocess.run(command, cwd=tmp_path, env={**environment, THREADS: "learn"}, check=True)
+    (unit,) = ProgramFacts.load([tmp_path / "sum.o"]).units.values()
+    named = [Namer(tmp_path).named(unit, index) for index in range(len(unit.sites))]
+    assert {(site.function, site.variable) for site in named if site.variable in ("sum", "tasks")} == {
+        ("total (OpenMP body)", "sum"),
+        ("total (OpenMP body)", "tasks"),
+        ("total", "sum"),
+    }
