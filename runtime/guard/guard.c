@@ -146,8 +146,8 @@ static inline void update(struct record *record, uint64_t id)
 
 static inline bool is_expected(const struct cc_guard_site *site, uint64_t before)
 {
-    for (uint32_t i = 0; i < site->predecessors; i++)
-        if (LIKELY(site->set[i] == before))
+    for (const uint64_t *one = site->set, *end = one + site->predecessors; one != end; one++)
+        if (LIKELY(*one == before))
             return true;
     return (before & CC_GUARD_CHANGED) != 0;
 }
@@ -342,6 +342,11 @@ static inline bool is_known(const struct cc_guard_site *site, const struct word 
     return true;
 }
 
+static inline const struct cc_guard_site *site_at(const struct cc_guard_unit *unit, uint32_t place)
+{
+    return (const struct cc_guard_site *)&unit->sites[place];
+}
+
 /* What to do for a unit that was not seen before, or that nothing is done for at this moment. */
 static uint32_t meet(struct cc_guard_unit *unit)
 {
@@ -371,7 +376,7 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
         return;
     bool is_first = !cc_self.tid;
     cc_ready_thread();
-    const struct cc_guard_site *site = met == GUARDED ? &unit->sites[index] : NULL;
+    const struct cc_guard_site *site = met == GUARDED ? site_at(unit, index) : NULL;
     uint64_t id = site ? site->id : unit->key + index;
     if (UNLIKELY(!site && option.seed)) {
         if (UNLIKELY(is_first))
@@ -424,7 +429,7 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
 {
     uintptr_t at = (uintptr_t)address;
     if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED)) {
-        const struct cc_guard_site *site = &unit->sites[index];
+        const struct cc_guard_site *site = site_at(unit, index);
         if (LIKELY(begin_short(at, size, site)))
             return;
     }

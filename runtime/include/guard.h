@@ -11,16 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_GUARD_VERSION 2u
+#define CC_GUARD_VERSION 3u
 
 /* -- Tables in the program: constant data, so that no constructor has to run before the first access ------------------- */
 
-/* A site with its belonging set (AI §2.1). `id` identifies the site in all units and sets; 0 in a set is nil. */
+/* A site with its belonging set (AI §2.1). `id` identifies the site in all units and sets; 0 in a set is nil. The set is
+ * behind the rest, so that most checks of a site read one line of the cache. */
 struct cc_guard_site {
     uint64_t id;
-    const uint64_t *set;
-    uint32_t predecessors;       /* in the set; 0: training never ran this code, so it is never stalled */
-    uint32_t reserved;
+    uint64_t predecessors;       /* in the set; 0: training never ran this code, so it is never stalled */
+    uint64_t set[];
 };
 /* In the id of a site whose code changed since training: an access after it is not judged. */
 #define CC_GUARD_CHANGED (1ull << 63)
@@ -28,7 +28,7 @@ struct cc_guard_site {
 /* One a compiled source. */
 struct cc_guard_unit {
     uint64_t key;                /* of its facts; in a training build the id of site i is key + i */
-    const struct cc_guard_site *sites; /* by site; NULL in a training build */
+    const uint64_t *sites;       /* struct cc_guard_site, one behind the other; NULL in a training build */
     const void *facts;           /* what is in the ELF section "crashcheck_facts" */
     uint32_t version;            /* CC_GUARD_VERSION it was compiled for */
     uint32_t met;                /* for the runtime: whether it knows the unit, and what it does for it */
@@ -37,7 +37,8 @@ struct cc_guard_unit {
 
 /* -- Calls -------------------------------------------------------------------------------------------------------------- */
 
-/* Before and after an access to `size` bytes. Nothing between the two calls out, jumps, unwinds or returns. */
+/* Before and after an access to `size` bytes. `site`: in a guarded build where it is in the unit's `sites`, in a training build
+ * its number. Nothing between the two calls out, jumps, unwinds or returns. */
 void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t site);
 void cc_guard_end(void);
 /* A local begins to live there: what was there before is gone. */

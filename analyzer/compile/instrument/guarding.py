@@ -24,7 +24,7 @@ from crashcheck.analyzer.compile.ir.typemap import Target
 from crashcheck.analyzer.compile.learned_sets import LearnedSets
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 
-VERSION = 2  # CC_GUARD_VERSION
+VERSION = 3  # CC_GUARD_VERSION
 
 _DECLARED = """
 declare void @cc_guard_begin(ptr, i64, ptr, i32) nounwind
@@ -41,7 +41,6 @@ _ALLOCA = re.compile(r"  (%[-\w.$]+) = alloca ")
 _LIFETIME = re.compile(r"  call void @llvm\.lifetime\.start\.p0\(.*?(%[-\w.$]+)\)")
 _GLOBAL = re.compile(r'^(@(?:[-\w.$]+|"[^"]*")) = [^\n"{\[]*?\bglobal (%[^\n]*)$', re.MULTILINE)  # of a struct's type
 _ATOMIC_LOAD = " load atomic "
-_SITE = "{ i64, ptr, i32, i32 }"
 _BULK = ("llvm.memcpy", "llvm.memmove", "llvm.memset")
 _MARKS = ("crashcheck_guard_function", "crashcheck_guard_block")  # of crashcheck.h
 _LANES = ("llvm.masked.", "llvm.x86.")
@@ -119,7 +118,7 @@ class Guarding(Rewriter):
         self._brackets: list[_Bracket] = []
         self._lives: list[tuple[int, str]] = []  # where a local's life begins in the output, and the call there
         self._life_of: dict[str, int] = {}  # of the function's locals
-        self._table: list[tuple[int, list[int]]] = []  # id and set of each site that is bracketed
+        self._table: list[int] = []  # each site that is bracketed: its id, how many predecessors it has, and their ids
         self.facts: UnitFacts | None = None
 
     # -- accesses ----------------------------------------------------------------------------------------------
@@ -272,22 +271,21 @@ class Guarding(Rewriter):
     def _resolve_calls(self) -> None:
         facts = self.facts = self._describe(tuple(self.sites), self._hashes, tuple(self.not_understood))
         codes = self._namer.codes([facts])
-        for bracket in self._brackets:
-            number = bracket.site
-            if self._only_marked or not self._training:
-                site = self._namer.named(facts, number)
-                if self._only_marked and not self._is_marked(bracket, site, codes):
-                    continue
-                row = None if self._training else guarded(site, codes, self._learned, self._left_alone, self._harmless)
-                if row is not None:
-                    number = len(self._table)
-                    self._table.append(row)
-                elif not self._training:
-                    continue
-            self._emit_bracket(bracket, number)
-            if bracket.life is not None:
-                place, call = self._lives[bracket.life]
-                self.out[place] = call
+        rows: dict[int, list[int]] = {}  # by bracket
+        for index, bracket in enumerate(self._brackets):
+            if self._training and not self._only_marked:
+                self._emit_bracket(bracket, bracket.site)
+                continue
+            site = self._namer.named(facts, bracket.site)
+            if self._only_marked and not self._is_marked(bracket, site, codes):
+                continue
+            if self._training:
+                self._emit_bracket(bracket, bracket.site)
+            elif row := guarded(site, codes, self._learned, self._left_alone, self._harmless):
+                rows[index] = [row[0], len(row[1]), *row[1]]
+        for index in sorted(rows, key=lambda index: not rows[index][1]):  # what is run is not among what is not
+            self._emit_bracket(self._brackets[index], len(self._table))
+            self._table += rows[index]
 
     def _is_marked(self, bracket: _Bracket, site: NamedSite, codes: Mapping[str, str]) -> bool:
         """Whether the site is in a block or function with a mark, or accessed a variable that the program named."""
@@ -299,29 +297,29 @@ class Guarding(Rewriter):
         return known.addressed and self._learned.codes.get(site.code) == codes[site.code]
 
     def _emit_bracket(self, bracket: _Bracket, number: int) -> None:
-        """Fill in the calls around an access. `number`: of its row in the table; in a training build its site."""
+        """Fill in the calls around an access, and before it where its local begins to live.
+
+        `number`: where its row is in the table, in a training build of its site.
+        """
         found = DBG.search(self.out[bracket.begin + 1]) if self.keep_debug else None
         at = found.group() if found else ""
         where = f"ptr {bracket.pointer}, i64 {bracket.size}, ptr {hooks.UNIT}, i32 {number}"
         self.out[bracket.begin] = f"  call void @cc_guard_begin({where}){at}"
         self.out[bracket.end] = f"  call void @cc_guard_end(){at}"
+        if bracket.life is not None:
+            place, call = self._lives[bracket.life]
+            self.out[place] = call
 
     def descriptor(self, key: int, blob: bytes, section: str) -> str:
         """The text of the unit's descriptor, its tables and its facts (`blob`, in an ELF section)."""
-        sets = [before for _, members in self._table for before in members]
-        rows, first = [], 0
-        for id_, members in self._table:
-            place = f"getelementptr (i64, ptr @cc.guard.sets, i64 {first})"
-            rows.append(f"{_SITE} {{ i64 {id_}, ptr {place}, i32 {len(members)}, i32 0 }}")
-            first += len(members)
+        words = [f"i64 {word}" for word in self._table]
         digest = 0 if self._training else self._learned.digest()
         sites = "null" if self._training else "@cc.guard.sites"
         facts = "".join(f"\\{byte:02X}" for byte in blob)
         return "\n".join(
             [
                 _DECLARED,
-                f"@cc.guard.sets = internal constant [{len(sets)} x i64] [{', '.join(f'i64 {one}' for one in sets)}]",
-                f"@cc.guard.sites = internal constant [{len(rows)} x {_SITE}] [{', '.join(rows)}]",
+                f"@cc.guard.sites = internal constant [{len(words)} x i64] [{', '.join(words)}], align 64",
                 f'{hooks.FACTS} = internal constant [{len(blob)} x i8] c"{facts}", section "{section}", align 8',
                 f"{hooks.UNIT} = internal global {{ i64, ptr, ptr, i32, i32, i64 }} "
                 f"{{ i64 {key}, ptr {sites}, ptr {hooks.FACTS}, i32 {VERSION}, i32 0, i64 {digest} }}, align 8",

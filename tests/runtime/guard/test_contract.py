@@ -31,7 +31,7 @@ def test_numbers_and_layouts_are_those_of_the_header(tmp_path: Path) -> None:
         f"CC_GUARD_MAGIC == {observations.MAGIC}u && CC_GUARD_HEADER_BYTES == {observations.HEADER_BYTES}",
         "sizeof(struct cc_guard_unit) == 40 && offsetof(struct cc_guard_unit, facts) == 16",
         "offsetof(struct cc_guard_unit, learned) == 32",
-        "sizeof(struct cc_guard_site) == 24 && offsetof(struct cc_guard_site, predecessors) == 16",
+        "offsetof(struct cc_guard_site, predecessors) == 8 && offsetof(struct cc_guard_site, set) == 16",
         f"sizeof(struct cc_guard_row) == {observations.ROW.itemsize}",
         *layout("cc_guard_header", observations.HEADER),
         *layout("cc_guard_row", observations.ROW),

@@ -15,8 +15,9 @@ enum { SITES = 16, SET = 16, MEMORY = 4096 };
 
 static struct guarded {
     struct cc_guard_unit unit;
-    struct cc_guard_site sites[SITES];
-    uint64_t sets[SITES][SET];
+    struct {
+        uint64_t id, predecessors, set[SET];
+    } sites[SITES];
 } *guarded;
 static char *memory;
 
@@ -31,12 +32,10 @@ static void begin_unit(uint64_t key)
 static void define_site(char *words)
 {
     unsigned number = (unsigned)strtoul(words, &words, 10);
-    struct cc_guard_site *site = &guarded->sites[number];
-    site->id = strtoull(words, &words, 10);
-    site->set = guarded->sets[number];
+    guarded->sites[number].id = strtoull(words, &words, 10);
     while (strspn(words, " ") && words[1] != '\n')
-        guarded->sets[number][site->predecessors++] = strtoull(words, &words, 10);
-    guarded->unit.sites = guarded->sites;
+        guarded->sites[number].set[guarded->sites[number].predecessors++] = strtoull(words, &words, 10);
+    guarded->unit.sites = &guarded->sites[0].id;
 }
 
 int main(void)
@@ -53,7 +52,8 @@ int main(void)
         } else if (sscanf(line, "%lu %lu %lu %lu", &thread, &site, &offset, &size) == 4) {
             cc_self.tid = 1;
             cc_self.id = (uint32_t)thread;
-            cc_guard_begin(memory + offset, size, &guarded->unit, (uint32_t)site);
+            uint64_t place = guarded->unit.sites ? site * sizeof *guarded->sites / sizeof(uint64_t) : site;
+            cc_guard_begin(memory + offset, size, &guarded->unit, (uint32_t)place);
             cc_guard_end();
         }
     }
