@@ -8,8 +8,10 @@
  * same is so for an access that a signal interrupts whose handler accesses shared memory itself.
  *
  * In a training build nothing is checked, and the remote predecessor of each access is logged. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "guard/base.h"
@@ -228,24 +230,31 @@ static void learn_patience(const struct cc_guard_row *row, bool resolved, uint64
         __atomic_fetch_add(unresolved_in_a_row, 1, __ATOMIC_RELAXED);
 }
 
+/* Whether the process has no other thread: then nobody can resolve a stall, as in a forked child. False if it is not known. */
+static bool is_alone(void)
+{
+    struct stat tasks; /* a folder for each thread, and "." and ".." */
+    return !raw_failed(raw4(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&tasks, 0)) && tasks.st_nlink == 3;
+}
+
 /* The loop of algorithm 1. `violation` is in the word, which is held before and after. */
 static struct record *stall(const struct cc_guard_site *site, struct word *word, unsigned offset, unsigned size,
                             struct record *violation, unsigned *count)
 {
     uint64_t found = remote_predecessor(violation);
     struct cc_guard_row *row = cc_row(site->id, found, CC_GUARD_VIOLATION, cc_self.id);
-    uint64_t begun = now_ns(), waited = 0, most_ns = patience_ns(row, begun);
+    uint64_t begun = now_ns(), waited = 0, most_ns = option.observes ? 0 : patience_ns(row, begun);
     struct record *records = cc_records(word, offset, size, count);
     if (row)
         __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
-    while (violation && !option.observes && waited < most_ns) {
+    while (violation && waited < most_ns && !is_alone()) {
         wait_for_change(word);
         waited = now_ns() - begun;
         /* Another thread may have split the variable. */
         records = cc_records(word, offset, size, count);
         violation = records ? violating(site, records, *count) : NULL;
     }
-    if (!option.observes && option.most_ns)
+    if (waited)
         learn_patience(row, !violation, begun + waited);
     if (violation) {
         note_unresolved(site, records, *count, found, waited);

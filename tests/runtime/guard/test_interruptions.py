@@ -63,6 +63,17 @@ def test_what_is_logged_as_unresolved_is_the_order_that_took_place(tmp_path: Pat
     assert found == {(2, 1): (0, 0), (2, 3): (0, 1)}
 
 
+def test_a_forked_child_is_stalled_only_while_it_has_threads(tmp_path: Path) -> None:
+    """Its site 4, alone, is not; its site 2 is, beside another thread, and is resolved. A stall may take an hour."""
+    program, log_file = compiled(tmp_path / "program", "guard_forked.c"), tmp_path / "log"
+    options = {"CRASHCHECK_GUARD": f"stall=1000,most=3600000,log={log_file}"}
+    subprocess.run([program], env=options, check=True, timeout=60)
+    rows = read_log(log_file).of(ObservationKind.VIOLATION)
+    found = {(int(row["site"]), int(row["before"])): (int(row["resolved"]), int(row["unresolved"])) for row in rows}
+    assert found == {(4, 1): (0, 1), (2, 1): (1, 0)}
+    assert {int(row["site"]): int(row["stalled_ns"]) for row in rows}[4] == 0
+
+
 def test_no_thread_runs_unguarded_while_another_starts_the_runtime(program: Path, tmp_path: Path) -> None:
     for time in range(20):
         log_file = tmp_path / f"log-{time}"
