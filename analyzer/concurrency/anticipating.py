@@ -71,15 +71,25 @@ class Violation:
     """An access that no passing run showed after `seen.before`. Observed before the access executes."""
 
     seen: Seen
-    expected: tuple[str, ...]  # how the predecessors that were learned read, nil first
+    expected: tuple[NamedSite | None, ...]  # the predecessors that were learned, nil first
 
     def __str__(self) -> str:
-        before = f"{self.seen.before} of another thread" if self.seen.before else NOTHING
         count = f", {self.seen.count} times" if self.seen.count > 1 else ""
+        before = f"{self._text(self.seen.before)} of another thread" if self.seen.before else NOTHING
+        expected = dict.fromkeys(self._text(site) if site else NOTHING for site in self.expected)
         return (
             f"{self.seen.site} (thread {self.seen.thread}{count}): after {before}; "
-            f"in passing runs after {' or '.join(self.expected)}"
+            f"in passing runs after {' or '.join(expected)}"
         )
+
+    def _text(self, site: NamedSite) -> str:
+        """Of two accesses to a variable in one line it is the kind and number that tells them apart."""
+        before = self.seen.before
+        text = str(site)
+        if before is None or text != str(before) or text not in map(str, self.expected):
+            return text
+        _, kind, number = site.name.rsplit(":", 2)
+        return f"{text} ({kind} {number} of {site.code})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +229,10 @@ class AnticipatingInvariants(LearnedSets):
         """Whether the function of a learned site is not known to have changed."""
         return run.codes.get(site.code, self.codes.get(site.code)) == self.codes[site.code]
 
-    def expected(self, one: LearnedSite) -> tuple[str, ...]:
-        """How the predecessors of a site read, nil first."""
-        names = sorted(str(self.sites[name].site) for name in one.before if name is not None)
-        return (*((NOTHING,) if None in one.before else ()), *names)
+    def expected(self, one: LearnedSite) -> tuple[NamedSite | None, ...]:
+        """The predecessors of a site, nil first."""
+        sites = sorted((self.sites[name].site for name in one.before if name is not None), key=str)
+        return (*((None,) if None in one.before else ()), *sites)
 
 
 def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:

@@ -39,13 +39,27 @@ def observed(
     return Observed(seen, frozenset((one.name, before.name) for one, before in alone), codes or CODES)
 
 
+def test_accesses_of_one_line_to_one_variable_are_told_apart() -> None:
+    read = NamedSite("p.c:main:load:1", "p.c:main", "p.c:5", "main", "run")
+    write = NamedSite("p.c:main:store:2", "p.c:main", "p.c:5", "main", "run")
+    other = NamedSite("p.c:get:load:1", "p.c:get", "p.c:9", "get", "run")
+    seen = Seen(other, write, 2, 1)
+    assert str(Violation(seen, (None, read, B))) == (
+        "p.c:9 get run (thread 2): after p.c:5 main run (store 2 of p.c:main) of another thread; "
+        f"in passing runs after nothing of another thread or p.c:5 main run (load 1 of p.c:main) or {B}"
+    )
+    assert str(Violation(seen, (B,))) == (
+        f"p.c:9 get run (thread 2): after p.c:5 main run of another thread; in passing runs after {B}"
+    )
+
+
 def test_what_no_passing_run_showed_is_a_violation_and_learning_it_relaxes() -> None:
     learned = AnticipatingInvariants().learn(observed((A, None), (B, A))).learn(observed((B, None), (A, B)))
     assert learned.predecessors == 4
     assert learned.judge(observed((B, None), (A, B))).violations == ()
     (violation,) = learned.judge(observed((A, None), (C, A), (A, C))).violations
     assert (violation.seen.site, violation.seen.before) == (A, C)
-    assert violation.expected == ("nothing of another thread", str(B))
+    assert violation.expected == (None, B)
     relaxed = learned.learn(observed((A, None), (C, A), (A, C)))
     assert relaxed.judge(observed((A, None), (C, A), (A, C))).violations == ()
     assert relaxed.judge(observed((C, None))).violations[0].seen.before is None
