@@ -131,11 +131,15 @@ def _due(subject: Subject, cause: Cause) -> Due:
 
 
 def _beside(subject: Subject, identities: Identities, cause: Cause, piece: int) -> frozenset[Origin]:
-    """Origins of what was pending on the lost update's line before what must persist later."""
-    graph = subject.graph
+    """Origins of what was pending on the lost update's line before what must persist later: of the same operation
+    alone, where that must come within it."""
+    graph, acked = subject.graph, subject.space.points.acked
     until = len(subject.trace.events) if cause.kept is None else subject.event_of(cause.kept)
     granule = int(graph.granule[piece])
-    near = (id_ for id_ in subject.space.pending(cause.state.point) if int(graph.granule[id_]) == granule)
+    near = [id_ for id_ in subject.space.pending(cause.state.point) if int(graph.granule[id_]) == granule]
+    if _due(subject, cause) is not Due.LATER:
+        mine = int(acked[subject.point_at(int(graph.event[piece]))])
+        near = [id_ for id_ in near if int(acked[subject.point_at(int(graph.event[id_]))]) == mine]
     return frozenset(identities.origin(id_) for id_ in near if int(graph.event[id_]) < until)
 
 

@@ -192,6 +192,26 @@ def test_one_flush_of_a_line_fixes_all_that_needs_it_later_if_all_is_stored_by_t
     assert [finding.kind for finding in found.findings] == [FindingKind.ORDERING] * bugs
 
 
+@pytest.mark.parametrize(("marked", "bugs"), [(True, 2), (False, 1)])
+def test_values_on_one_line_that_each_operation_needs_at_once_lack_a_flush_each(
+    explore: Explore, marked: bool, bugs: int
+) -> None:
+    """Without marks all is one operation."""
+
+    def script(t: TraceBuilder) -> None:
+        for operation, (site, value, flag) in enumerate(((1, 0, 64), (2, 8, 128), (1, 16, 192)), start=1):
+            if marked:
+                t.begin(operation)
+            store(t, site, value)
+            store(t, site + 2, flag)
+            persist(t, flag)
+            if marked:
+                t.end(operation)
+
+    found = explore(script, "128>8", "192>16", sites={**SITES, 2: place(2, "other.b")})
+    assert [finding.kind for finding in found.findings] == [FindingKind.ORDERING] * bugs
+
+
 @pytest.mark.parametrize(("loop", "bugs"), [(9, 1), (8, 2)])
 def test_stores_that_one_flush_persists_but_for_a_few_lack_that_flush(explore: Explore, loop: int, bugs: int) -> None:
     """`node.a` and `node.b` are stored by two functions, and flushed by a third in a loop, or each by its own."""
