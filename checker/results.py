@@ -279,7 +279,9 @@ class Finding:
     likenesses: tuple[str, ...] = ()  # further fingerprints, for when the id no longer fits (identity.py)
     compared: Compared = ""  # with the base of the change (--base): "" if there was none
     in_diff: bool = False  # the change that the run was asked about (--diff) touches a function of it
-    merged: tuple[Finding, ...] = ()  # what one fix fixes with it, of a change under review: the base may lack some
+    # Of a change under review, of which the base may lack some:
+    merged: tuple[Finding, ...] = ()  # what one fix fixes with it
+    elsewhere: tuple[Finding, ...] = ()  # the same, by all functions that led to what is lost, if there are several
 
     @property
     def settled_by(self) -> str:

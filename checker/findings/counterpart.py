@@ -2,17 +2,22 @@
 
 Two versions of a program are recorded apart, so events and offsets differ. What an update has in common with its
 counterpart is its site signature (function, file, variable, source text, ordinal), the number of its operation, its
-number among equal ones there, and which part of its store it is.
+number among equal ones there, and which part of its store it is. A site that was renamed altogether is known by what
+it writes: the same places of the same files in the same operations.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import cache
 
+from crashcheck.analyzer.persistence.shown_names import pattern_of
 from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.findings.identity import PLACE_PARTS, Identities
+from crashcheck.checker.findings.uses import callers_of
 from crashcheck.checker.results import Finding, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
@@ -26,10 +31,20 @@ Signature = tuple[Place, int, int, int]  # place, operations acknowledged, numbe
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """The states of the other recording to run. `impossible`: both updates are there, and no crash parts them."""
+    """The states of the other recording to run. `impossible`: both updates are there, and no crash parts them.
+
+    `closest`: the one of them at which the same updates are pending. At other points a state may fail for another
+    reason.
+    """
 
     states: tuple[CrashState, ...] = ()
     impossible: bool = False
+    closest: CrashState | None = None
+
+    @property
+    def deciding(self) -> tuple[CrashState, ...]:
+        """Those by which a state is known to be the other version's, too."""
+        return self.states if self.closest is None else (self.closest,)
 
 
 class Signed:
@@ -40,7 +55,9 @@ class Signed:
         self._identities = Identities(subject)
         self._of: dict[int, Signature] = {}
         self._piece: dict[Signature, int] = {}
-        self._places: set[Place] = set()
+        self._callers: defaultdict[Place, set[str]] = defaultdict(set)
+        written: dict[Place, hashlib._Hash] = {}
+        pattern = cache(pattern_of)
         places: dict[tuple[int, int, int], Place] = {}
         seen: Counter[tuple[Place, int]] = Counter()
         events, graph = subject.trace.events, subject.graph
@@ -53,48 +70,65 @@ class Signed:
                 place = places.get(call)
                 if place is None or place[0] == "offset":
                     place = places[call] = self._identities.place_of_files(piece)
-                    self._places.add(place)
-                which = (place, int(subject.space.points.acked[subject.point_at(event)]))
+                    self._callers[place].add(self.led_to(piece))
+                acked = int(subject.space.points.acked[subject.point_at(event)])
+                which = (place, acked)
+                what = f"{acked} {row['kind']} {row['offset']} {row['size']} {pattern(subject.path_of(piece))}\0"
+                written.setdefault(place, hashlib.sha256()).update(what.encode("utf-8", "surrogateescape"))
                 last, part = (event, (*which, seen[which])), 0
                 seen[which] += 1
             signature: Signature = (*last[1], part)
             part += 1
             self._of[piece] = signature
             self._piece[signature] = piece
+        self.places: Mapping[Place, str] = {place: writes.hexdigest() for place, writes in written.items()}
 
     def of(self, piece: int) -> Signature:
         """The signature of a piece; of an extension's part, that of the whole."""
         return self._of[self.subject.graph.whole(piece)]
-
-    @property
-    def places(self) -> Set[Place]:
-        """Where its updates come from."""
-        return self._places
 
     def find(self, signature: Signature, moved: Mapping[Place, Place]) -> int | None:
         """The piece of a signature of another recording, if this one has it. `moved`: places by those of the other."""
         place, acked, number, part = signature
         return self._piece.get((moved.get(place, place), acked, number, part))
 
+    def led_to(self, piece: int) -> str:
+        """The functions that led to an update, as `callers_of` gives them."""
+        here = self.subject.place(piece)
+        return "" if here is None else callers_of(here)
 
-def _moved(ours: Set[Place], theirs: Set[Place]) -> dict[Place, Place]:
+    def callers(self, place: Place) -> Set[str]:
+        """What led to the updates of a place."""
+        return self._callers.get(place, set())
+
+
+def _moved(ours: Mapping[Place, str], theirs: Mapping[Place, str]) -> dict[Place, Place]:
     """Places of one recording that the other has under another file name or function, or where it changes another
-    file, or with another text where it alone changes a file: what is equal, and unique."""
+    file, or with another text where it alone changes a file, or that write the same: what is equal, and unique."""
     found: dict[Place, Place] = {}
-    for part in (slice(1, None), slice(2, None), slice(PLACE_PARTS), slice(PLACE_PARTS, None)):
+    parts: list[Callable[[Place, Mapping[Place, str]], str | Place]] = [
+        lambda place, _: place[1:],
+        lambda place, _: place[2:],
+        lambda place, _: place[:PLACE_PARTS],
+        lambda place, _: place[PLACE_PARTS:],
+        lambda place, written: written[place],
+    ]
+    for part in parts:
         left, right = (
-            _unique([place for place in some - others if place not in known], part)
+            _unique([place for place in some if place not in others and place not in known], some, part)
             for some, others, known in ((ours, theirs, found.keys()), (theirs, ours, set(found.values())))
         )
         found |= {left[key]: right[key] for key in left.keys() & right.keys()}
     return found
 
 
-def _unique(places: Iterable[Place], part: slice) -> dict[Place, Place]:
+def _unique(
+    places: Iterable[Place], written: Mapping[Place, str], part: Callable[[Place, Mapping[Place, str]], str | Place]
+) -> dict[str | Place, Place]:
     """Places in the source by a part of what names them, which no other of them shares."""
-    by_part: dict[Place, list[Place]] = {}
+    by_part: dict[str | Place, list[Place]] = {}
     for place in places:
-        if len(place) >= PLACE_PARTS and place[_TEXT] and (key := place[part]):
+        if len(place) >= PLACE_PARTS and place[_TEXT] and (key := part(place, written)):
             by_part.setdefault(key, []).append(place)
     return {key: same[0] for key, same in by_part.items() if len(same) == 1}
 
@@ -108,6 +142,7 @@ class Described:
     rest: tuple[Signature, ...]  # all that is lost
     marks: tuple[int, int]  # operations acknowledged and begun at the crash
     prefix: bool  # what is blamed was not reached: the state is the run until `keeping`
+    pending: tuple[Signature, ...] = ()  # all that is pending at the crash, as far as it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +153,7 @@ class Parted:
     keeping: int | None
     rest: tuple[int, ...]
     marks: tuple[int, int]
+    pending: frozenset[int] = frozenset()  # empty if a part of it has none
 
 
 def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Counterpart:
@@ -126,8 +162,9 @@ def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed
     return Counterpart() if what is None else counterpart_of(what, here.places, there)
 
 
-def counterpart_of(what: Described, places: Set[Place], there: Signed) -> Counterpart:
-    """As `counterpart`, of a state that was described; `places`: those of its recording, as far as they are known."""
+def counterpart_of(what: Described, places: Mapping[Place, str], there: Signed) -> Counterpart:
+    """As `counterpart`, of a state that was described; `places`: those of its recording, as far as they are known,
+    with what each writes."""
     if what.prefix and what.keeping is not None:
         keeping = there.find(what.keeping, _moved(places, there.places))
         subject = there.subject
@@ -140,6 +177,42 @@ def parted(finding: Finding, state: CrashState, here: Signed, there: Signed) -> 
     """What a failing state of one recording loses and keeps, in another; None if the updates have no counterpart."""
     what = described(finding, state, here)
     return None if what is None or what.prefix else _located(what, here.places, there)
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """What leads to a blamed update and to its counterpart, and to all updates of its place in both recordings."""
+
+    mine: str
+    its: str | None  # None: there is no counterpart
+    ours: Set[str]
+    theirs: Set[str]
+
+    @property
+    def new(self) -> bool:
+        """Whether it is not the other recording's under another name: as many others have no counterpart."""
+        return self.mine not in self.theirs and len(self.ours - self.theirs) > len(self.theirs - self.ours)
+
+    @property
+    def compared(self) -> bool:
+        """Whether the counterpart is called by the same, perhaps under another name."""
+        renamed = self.mine not in self.theirs and self.its not in self.ours
+        return self.its is not None and (self.its == self.mine or renamed)
+
+
+def callers(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Callers | None:
+    """None if a failing state's updates are not known."""
+    what = described(finding, state, here)
+    if what is None or not what.losing:
+        return None
+    moved, blamed = _moved(here.places, there.places), what.losing[0]
+    mine, its = here.find(blamed, {}), there.find(blamed, moved)
+    return Callers(
+        "" if mine is None else here.led_to(mine),
+        None if its is None else there.led_to(its),
+        here.callers(blamed[0]),
+        there.callers(moved.get(blamed[0], blamed[0])),
+    )
 
 
 def described(finding: Finding, state: CrashState, here: Signed) -> Described | None:
@@ -155,10 +228,11 @@ def described(finding: Finding, state: CrashState, here: Signed) -> Described | 
         return None
     keeping = here.of(kept) if kept is not None else None
     losing, rest = (tuple(map(here.of, pieces)) for pieces in (blamed, lost))
-    return Described(losing, keeping, rest, (point.acked, point.begun), prefix)
+    pending = tuple(map(here.of, subject.space.pending(state.point)))
+    return Described(losing, keeping, rest, (point.acked, point.begun), prefix, pending)
 
 
-def _located(what: Described, places: Set[Place], there: Signed) -> Parted | None:
+def _located(what: Described, places: Mapping[Place, str], there: Signed) -> Parted | None:
     moved = _moved(places, there.places)
 
     def found(signatures: Iterable[Signature]) -> tuple[int, ...]:
@@ -167,7 +241,9 @@ def _located(what: Described, places: Set[Place], there: Signed) -> Parted | Non
     losing, keeping = found(what.losing), there.find(what.keeping, moved) if what.keeping is not None else None
     if not losing or (what.keeping is not None and keeping is None):
         return None
-    return Parted(losing, keeping, found(what.rest), what.marks)
+    rest, pending = found(what.rest), found(what.pending)
+    whole = len(pending) == len(what.pending) and len(rest) == len(what.rest)
+    return Parted(losing, keeping, rest, what.marks, frozenset(pending) if whole else frozenset())
 
 
 def _roles(
@@ -213,19 +289,24 @@ def states_that_part(subject: Subject, pair: Parted) -> Counterpart:
     after = max(subject.event_of(piece) for piece in (*losing, *([keeping] if keeping is not None else [])))
     space = subject.space
     states: dict[CrashState, None] = {}
+    closest: CrashState | None = None
     parted = False  # whether a point was met at which one of `losing` is pending
     for number in range(subject.point_at(after + 1), len(space.points)):
         pending = set(space.pending(number))
         point = space.points[number]
         if not pending.intersection(losing):  # durable from here on
-            return Counterpart(tuple(states), impossible=not states and (point.acked, point.begun) <= marks)
+            impossible = not states and (point.acked, point.begun) <= marks
+            return Counterpart(tuple(states), impossible, closest)
         if (point.acked, point.begun) > marks or len(states) >= MOST_POINTS:
             break
         if (point.acked, point.begun) != marks:
             continue
         parted = True
+        if closest is None and pending == pair.pending:
+            same = space.drop(number, rest)
+            closest = same if set(space.lost(same)) == set(rest) else None
         for wanted in ([piece for piece in rest if piece in pending], [piece for piece in losing if piece in pending]):
             state = space.drop(number, wanted)
             if keeping is None or keeping not in space.lost(state):
                 states[state] = None
-    return Counterpart(tuple(states), impossible=parted and not states)
+    return Counterpart(tuple(states), parted and not states, closest)

@@ -22,6 +22,7 @@ from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash
 from crashcheck.checker.findings import deduplicate, describe, sentence
 from crashcheck.checker.findings.answered import answered_from
+from crashcheck.checker.findings.callers import by_callers
 from crashcheck.checker.findings.cause import CUT_SHORT, Cause
 from crashcheck.checker.findings.flushers import UsualFlushes
 from crashcheck.checker.findings.identity import AT, FindingKey, Identities, Origin
@@ -314,6 +315,7 @@ class Register:
             note="; ".join((*self._caveats(draft), *self._instantiations(draft), *self._related(draft, others))),
             likenesses=self._likenesses(cause, [other.cause for other in others], depth),
             merged=tuple(self._merged(draft, others, depth, outer)),
+            elsewhere=tuple(self._elsewhere(draft, depth, outer)),
         )
 
     def _merged(
@@ -323,6 +325,15 @@ class Register:
         for other in others if self.keeps_merged else ():
             if draft.uncertain or not other.uncertain:
                 yield self._value(other, [], depth, outer)
+
+    def _elsewhere(self, draft: DraftFinding, depth: int, outer: tuple[Level, ...]) -> Iterator[Finding]:
+        """The draft by the functions that led to its lost update."""
+        cause = draft.cause
+        if not self.keeps_merged or not draft.cases or cause.no_sync_helps or draft.key[1][0] != AT:
+            return
+        lost, kept = (self._pieces_of(place) for place in draft.key[1:])
+        for one in by_callers(self.subject, cause, draft.cases, lost, kept):
+            yield self._value(replace(draft, cause=one, cases=[]), [], depth, outer)
 
     def _caveats(self, draft: DraftFinding) -> Iterator[str]:
         """What limits a finding."""

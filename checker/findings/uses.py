@@ -32,7 +32,7 @@ def find_uses(subject: Subject) -> dict[int, str]:
     for call, piece in enumerate(firsts.tolist()):
         here = subject.place(piece)
         if here is not None and not here.variable:
-            lines.setdefault(here.point, {})[call] = _callers(here)
+            lines.setdefault(here.point, {})[call] = callers_of(here)
     line, name = np.full(len(calls), -1), dict[int, str]()
     linked: nx.Graph[int | tuple[int, str]] = nx.Graph()
     for number, called in enumerate(lines.values()):
@@ -60,7 +60,7 @@ def find_uses(subject: Subject) -> dict[int, str]:
     }
 
 
-def _callers(here: Location) -> str:
+def callers_of(here: Location) -> str:
     """The functions that led to a place, innermost first, each once: a function may call itself any number of times."""
     return " ".join(dict.fromkeys(f"{PurePath(frame.file).name}:{of_template(frame.function)}" for frame in here.stack))
 

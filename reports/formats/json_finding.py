@@ -27,7 +27,7 @@ from crashcheck.checker.results import (
 )
 from crashcheck.reports.view.evidence import kind_named, renderer_of
 
-_HEAD = [field.name for field in fields(Finding) if field.name not in ("evidence", "merged")]
+_HEAD = [field.name for field in fields(Finding) if field.name not in ("evidence", "merged", "elsewhere")]
 _CRASH = [field.name for field in fields(CrashSchedule)]
 
 

@@ -17,16 +17,27 @@ from crashcheck.change.diff import Diff
 from crashcheck.change.node_orders import NodeVersion, compared_orders, not_met
 from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
 from crashcheck.checker.baseline import Known, matched
-from crashcheck.checker.findings.counterpart import Counterpart, Signed, counterpart, parted
+from crashcheck.checker.evidence import CrashSchedule
+from crashcheck.checker.findings.counterpart import (
+    Counterpart,
+    Signed,
+    callers,
+    counterpart,
+    parted,
+)
+from crashcheck.checker.findings.identity import digest_of
+from crashcheck.checker.findings.uses import callers_of
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.policy import in_order
-from crashcheck.checker.results import Base, Earlier, Finding, RunResult, StopReason
+from crashcheck.checker.results import Base, Earlier, Finding, Location, RunResult, StopReason
+from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.token import Token, digest, parse
 from crashcheck.checker.verdicts import prepare
 from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.pipeline import Ran, keep_fixes
+from crashcheck.source import spoken
 from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, earlier_recording, read_recording
 
@@ -70,11 +81,9 @@ class _Side:
     signed: Signed
     executor: Executor
 
-    def fails(self, found: Counterpart) -> bool:
+    def fails(self, states: Iterable[CrashState]) -> bool:
         """Whether the check fails on one of the states, twice: a state that fails once only is no evidence."""
-        return any(
-            not self.executor.run(state).passed and not self.executor.run(state).passed for state in found.states
-        )
+        return any(not self.executor.run(state).passed and not self.executor.run(state).passed for state in states)
 
 
 @contextmanager
@@ -95,15 +104,14 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     earlier = base.all_findings
     pairs = matched(every, [Known(one.id, one.likenesses, one.kind.value, one.message) for one in earlier])
     shown = {at: replace(one, compared="existing") if at in pairs else one for at, one in enumerate(every)}
-    known = {name for one in earlier for name in (one.id, *one.likenesses)}
-    fresh = [at for at, one in shown.items() if at not in pairs or known.isdisjoint(_own_names(one))][
-        :MOST_COUNTERPARTS
-    ]
+    known = _Names.of(earlier, every)
     parts = _parts(shown, known, len(result.findings))
+    fresh = [at for at, one in shown.items() if at not in pairs or not known.has(one)][:MOST_COUNTERPARTS]
+    shown |= {at: replace(shown[at], compared="") for at in fresh}  # what was merged in it may be the base's, alone
     shown |= parts
     met = set(pairs.values())
     gone = [one for at, one in enumerate(earlier) if at not in met]
-    if fresh or gone or parts:
+    if fresh or gone or parts or any(each.elsewhere for one in every for each in (one, *one.merged)):
         try:
             folder = version.recording()
             with _side(head.config, head.folder, jobs) as here, _side(version.config, folder, jobs) as there:
@@ -111,15 +119,20 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
                 for at in (*fresh, *parts):
                     found = _counterpart(shown[at], here, there)
                     if found.states or found.impossible:
-                        existing = bool(found.states) and there.fails(found)
+                        existing = there.fails(found.deciding)
                         shown[at] = replace(shown[at], compared="existing" if existing else "introduced")
-                    elif at in parts and not known.isdisjoint(shown[at].likenesses):
+                    elif at in parts and known.has(shown[at]):
                         shown[at] = replace(shown[at], compared="existing")
                     if not found.states and found.impossible and at < len(result.findings):
                         impossible.append(at)
                 for at in parts:
                     if shown[at].compared == "existing":
                         del shown[at]  # it is listed with what it is one bug with
+                proved = [one for at, one in shown.items() if at < len(result.findings)]
+                brought = [
+                    new for one in proved if one.compared == "existing" for new in _new_callers(one, known, here, there)
+                ]
+                shown |= dict(enumerate(brought, start=min(shown, default=0) - len(brought)))
                 _merge_by_removed_persists(shown, impossible, here, there, change)
                 what = replace(what, earlier=tuple(_not_met(gone, here, there)))
         except CrashcheckError as error:
@@ -150,12 +163,26 @@ def _compared_nodes(head: Ran, base: RunResult, version: BaseVersion, what: Base
     return _marked(result, shown, what)
 
 
-def _own_names(finding: Finding) -> tuple[str, ...]:
-    """By which it is known itself, not by what was merged in it."""
-    return (finding.id, *finding.likenesses[:2])
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """By which a finding itself, without what was merged in it, is known to be one of the base."""
+
+    ids: Set[str]
+    likenesses: Set[str]  # of findings of which nothing here has the id: one of the base is one here
+
+    @classmethod
+    def of(cls, earlier: Sequence[Finding], here: Iterable[Finding]) -> _Names:
+        met = {one.id for each in here for one in (each, *each.merged)}
+        return cls(
+            {name for one in earlier for name in (one.id, *one.likenesses)},
+            {name for one in earlier if one.id not in met for name in one.likenesses},
+        )
+
+    def has(self, finding: Finding) -> bool:
+        return finding.id in self.ids or not self.likenesses.isdisjoint(finding.likenesses[:2])
 
 
-def _parts(shown: Mapping[int, Finding], known: Set[str], proved: int) -> dict[int, Finding]:
+def _parts(shown: Mapping[int, Finding], known: _Names, proved: int) -> dict[int, Finding]:
     """What was merged in findings that the base has, and is not known to be there, as findings of their own.
 
     Their numbers are beside those of `shown`, of which the first are `proved`.
@@ -163,7 +190,7 @@ def _parts(shown: Mapping[int, Finding], known: Set[str], proved: int) -> dict[i
     out: dict[int, Finding] = {}
     for at, one in shown.items():
         for part in one.merged if one.compared == "existing" and one.new and not one.suppressed else ():
-            if part.id not in known:
+            if part.id not in known.ids:
                 out[-1 - len(out) if at < proved else len(shown) + len(out)] = replace(part, fix=one.fix)
     return out
 
@@ -172,10 +199,50 @@ def _not_met(findings: Iterable[Finding], here: _Side, there: _Side) -> Iterator
     """Findings of the base that are fixed here, or were not seen again."""
     for number, one in enumerate(findings):
         found = _counterpart(one, there, here) if number < MOST_COUNTERPARTS else Counterpart()
-        if found.states and here.fails(found):
+        if here.fails(found.states):
             continue  # it is there still; this search did not come to it
         fate = "fixed" if found.states or found.impossible else "not-seen"
         yield Earlier(one.id, one.kind, one.message, fate, len(found.states))
+
+
+def _new_callers(one: Finding, known: _Names, here: _Side, there: _Side) -> Iterator[Finding]:
+    """A finding of the base once more for each function that leads to its lost update only here; or also in the base,
+    where no crash shows it."""
+    by_callers: dict[str, list[Finding]] = {}
+    for each in (one, *one.merged) if one.new and not one.suppressed else ():
+        for other in each.elsewhere if each.id in known.ids else ():
+            by_callers.setdefault(f"{other.id} {callers_of(_lost(other))}", []).append(other)
+    for name, findings in by_callers.items():
+        found = [_counterpart(each, here, there) for each in findings]
+        if any(there.fails(each.states) for each in found):
+            continue
+        for each, its in zip(findings, found, strict=True):
+            state = _state(each, here)
+            led = callers(each, state, here.signed, there.signed) if state is not None else None
+            if state is None or led is None or not here.fails([state]):
+                continue
+            if led.new or (led.compared and (its.states or its.impossible)):
+                yield _called(each, name, led.theirs)
+                break
+
+
+def _lost(finding: Finding) -> Location:
+    crash = finding.evidence
+    return crash.other if isinstance(crash, CrashSchedule) and crash.other is not None else finding.location
+
+
+def _called(finding: Finding, name: str, theirs: Iterable[str]) -> Finding:
+    """A finding with the innermost call that led to it and that the base has not."""
+    known, lost = {each for led in theirs for each in led.split()}, _lost(finding)
+    calls = [frame for frame in lost.stack if callers_of(replace(lost, stack=(frame,))) not in known] or lost.stack
+    called = f", called from {calls[0].function} ({spoken(calls[0].file)}:{calls[0].line})" if calls else ""
+    return replace(
+        finding,
+        id=digest_of([finding.id, name]),
+        message=finding.message + called,
+        likenesses=(finding.id, *finding.likenesses),
+        compared="introduced",
+    )
 
 
 def _merge_by_removed_persists(
@@ -203,10 +270,15 @@ def _merge_by_removed_persists(
 
 def _counterpart(finding: Finding, here: _Side, there: _Side) -> Counterpart:
     """None where the finding's state is not one of `here`: a program that is recorded again may do other things."""
+    state = _state(finding, here)
+    return Counterpart() if state is None else counterpart(finding, state, here.signed, there.signed)
+
+
+def _state(finding: Finding, here: _Side) -> CrashState | None:
     token, trace = parse(finding.replay), here.run.subject.trace
     if not isinstance(token, Token) or len(token.levels) > 1 or token.levels[0].digest != digest(trace):
-        return Counterpart()
-    return counterpart(finding, token.for_trace(trace), here.signed, there.signed)
+        return None
+    return token.for_trace(trace)
 
 
 def _marked(result: RunResult, shown: Mapping[int, Finding], base: Base) -> RunResult:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from crashcheck.checker.baseline import Known, matched
-from crashcheck.checker.findings.counterpart import Counterpart, Described, Place, Signed, counterpart_of, described
+from crashcheck.checker.findings.counterpart import Counterpart, Described, Signed, counterpart_of, described
 from crashcheck.checker.results import Count, Earlier, Finding, FindingKind
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
@@ -98,7 +98,7 @@ def failing_states(findings: Iterable[Finding], signed: Signed, commit: str) -> 
         if len(token.levels) == 1 and token.levels[0].digest == own:
             what = described(one, token.levels[0].state, signed)
             if what is not None:
-                what = replace(what, losing=what.losing[:MOST_UPDATES], rest=what.rest[:MOST_UPDATES])
+                what = replace(what, losing=what.losing[:MOST_UPDATES], rest=what.rest[:MOST_UPDATES], pending=())
                 out.append(Failing(one.id, one.kind, one.message[:2_000], one.likenesses, what, commit))
     return out
 
@@ -119,7 +119,7 @@ class LastFailures:
             return []
         signed, canonical = Signed(subject), CanonicalStates(subject.space)
         for one in self._failing:
-            places: set[Place] = {place for place, *_ in (*one.state.losing, *one.state.rest)}
+            places = {place: "" for place, *_ in (*one.state.losing, *one.state.rest)}
             found = counterpart_of(one.state, places, signed)
             self._found.append(Counterpart(tuple(map(canonical.first, found.states)), found.impossible))
         return list(dict.fromkeys(state for one in self._found for state in one.states))

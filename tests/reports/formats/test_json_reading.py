@@ -258,7 +258,8 @@ def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
         return st.one_of(*map(values, (CrashSchedule, RecoveryCrash, CleanReopen)))
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
-        names = [f.name for f in dataclasses.fields(kind) if f.name != "merged"]  # which is in no report
+        in_no_report = ("merged", "elsewhere")
+        names = [f.name for f in dataclasses.fields(kind) if f.name not in in_no_report]
         return st.builds(kind, **{name: values(hints[name], name) for name in names})
     if get_origin(kind) is tuple:
         return st.lists(values(get_args(kind)[0]), max_size=2).map(tuple)
