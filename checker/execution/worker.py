@@ -242,7 +242,10 @@ def main(fd: int, runner_of: RunnerOf = Runner) -> None:
     own = os.getpid()
     os.set_inheritable(fd, False)  # no business of the checks
     connection = Connection(fd)
-    setup, limits, root, environment = connection.recv()
+    try:
+        setup, limits, root, environment = connection.recv()
+    except (EOFError, ConnectionResetError):  # a run that is interrupted ends before it sends anything
+        return
     os.environ.clear()
     os.environ.update(environment)
     if setup.command.command.folders_at:

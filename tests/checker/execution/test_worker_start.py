@@ -73,3 +73,9 @@ def test_a_process_that_cannot_be_copied_answers_so(monkeypatch: pytest.MonkeyPa
         ours.shutdown(socket.SHUT_WR)
         worker.serve(theirs.detach())
         assert ours.recv(64) == b"0"
+
+
+def test_a_worker_whose_run_ends_before_it_sends_anything_ends_without_an_error() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    worker.main(theirs.detach())
