@@ -13,6 +13,7 @@ from crashcheck.analyzer.persistence.names import RENAME
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.programs import program_of
+from crashcheck.checker.images.folder_content import FolderContent
 from crashcheck.checker.subject import Subject
 
 
@@ -193,6 +194,7 @@ _BY_PROGRAM = (
     (re.compile(r"^php[\d.]*$"), PHP),
     (re.compile(r"^(ba|da|z|k|mk|fi)?sh$"), SHELL),
 )
+_SQLITE = b"SQLite format 3\0"
 # Programs that shell scripts are made of: what they do is the script's doing.
 _BY_SHELL = {
     "awk", "bzip2", "cat", "cp", "curl", "cut", "dd", "gawk", "grep", "gzip", "head", "install", "jq", "ln", "mawk",
@@ -208,6 +210,9 @@ def recipe(subject: Subject, cause: Cause, *, replace: bool) -> tuple[str, ...]:
     piece = cause.kept if cause.kept is not None else cause.lost
     if piece is None:
         return ()
+    pragma = _pragma(subject, cause)
+    if pragma:
+        return ("by SQLite:", pragma)
     language = _language(subject, subject.event_of(piece))
     if language is None:
         return ()
@@ -215,6 +220,21 @@ def recipe(subject: Subject, cause: Cause, *, replace: bool) -> tuple[str, ...]:
         return (f"in {language.name}:", *language.replace.split("\n"), *filter(None, (language.libraries,)))
     of_name = cause.lost is not None and subject.graph.kind[subject.graph.whole(cause.lost)] == NAME
     return (f"in {language.name}:", *(language.folder if of_name else language.sync).split("\n"))
+
+
+def _pragma(subject: Subject, cause: Cause) -> str:
+    """What makes SQLite sync one of its files or names; "" where what is lost is in no file of its own."""
+    if cause.lost is None or not isinstance(subject.content, FolderContent):
+        return ""
+    graph, row = subject.graph, subject.graph.whole(cause.lost)
+    inodes = {path: inode for inode, (_, paths) in graph.names.paths.items() for path in paths}
+    path = graph.names.true_path(int(graph.file[row]), int(graph.event[row]))
+    database = path.removesuffix("-journal").removesuffix("-wal")
+    if database not in inodes or not inodes.keys() & {f"{database}-journal", f"{database}-wal"}:
+        return ""
+    held = subject.content.bytes_issued(subject.space.moment(cause.state.point), inodes[database])
+    level = "EXTRA" if graph.kind[row] == NAME else "FULL"
+    return f"PRAGMA synchronous = {level}; -- in each connection" if held.read(0, 16) == _SQLITE else ""
 
 
 def _is_renamed(subject: Subject, cause: Cause) -> bool:

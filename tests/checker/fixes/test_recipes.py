@@ -125,6 +125,28 @@ def test_a_recipe_runs_and_a_crash_loses_nothing(whole: Whole, tmp_path: Path, e
     assert sorted(path.name for path in folder.iterdir()) == ["cfg.json"]
 
 
+@pytest.mark.parametrize(
+    ("careless", "pragma"), [("synchronous = OFF", "FULL"), ("journal_mode = WAL; PRAGMA synchronous = NORMAL", "FULL")]
+)
+def test_the_recipe_of_sqlite_is_a_pragma_with_which_nothing_is_found(
+    careless: str, pragma: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    program = tmp_path / "store.py"
+    for options in (careless, f"{careless}; PRAGMA synchronous = {pragma}"):
+        program.write_text(
+            "import sqlite3\nstore = sqlite3.connect('store.db', isolation_level=None)\n"
+            f"store.executescript('PRAGMA {options}; CREATE TABLE IF NOT EXISTS rows (value)')\n"
+            "store.execute('INSERT INTO rows VALUES (zeroblob(5000))')\nprint('stored', flush=True)\n"
+        )
+        folder = tmp_path / str(len(options))
+        folder.mkdir()
+        subprocess.run(["python3", str(program)], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        words = ("try", "--budget", "60s", "--states", "60", "--", "python3", str(program))
+        done = run_crashcheck(*words, cwd=folder, env=environment)
+        advised = f"by SQLite:\n           PRAGMA synchronous = {pragma}; -- in each connection\n" in done.stderr
+        assert (done.returncode, advised) == ((1, True) if options == careless else (0, False)), done.stderr
+
+
 def test_each_language_has_a_recipe_that_is_run() -> None:
     named = {value for value in vars(recipes).values() if isinstance(value, Language)}
     assert {whole.language for whole in WHOLES} == named
