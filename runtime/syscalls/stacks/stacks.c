@@ -304,6 +304,7 @@ void stack_locate(struct tracee *thread)
     struct code *code = code_of(thread);
     uint64_t registers[KEPT_REGISTERS];
     uint32_t frames[DEEPEST], depth = 0;
+    memory_ahead(thread);
     struct interpreter *interpreter = code->interpreter;
     size_t many = interpreter ? interpreter->frames(thread, interpreter, inner, STACK_DEEPEST) : 0;
     bool reported = !many && scripts_report(thread->process);
@@ -328,6 +329,7 @@ void stack_locate(struct tracee *thread)
         more = here->described ? leave_described(thread, &here->rule, registers)
                                : leave_by_pointer(thread, code, depth == 1, registers);
     }
+    memory_ahead_end();
     depth = with_script(thread, inner, many, frames, depth);
     uint32_t stack = thread->process->launched;
     while (depth > 1)

@@ -70,6 +70,18 @@ def test_a_write_has_the_stack_that_the_program_sees_itself(tmp_path: Path) -> N
     assert len(writes) == 9
 
 
+def test_what_is_read_ahead_for_one_line_is_not_taken_for_another(tmp_path: Path) -> None:
+    program = tmp_path / "program.pl"
+    program.write_text(
+        "open(my $f, '>', $ARGV[0]);\nsub save { syswrite($f, (caller(0))[2]) }\n"
+        "for (1 .. 50) {\n  save();\n  save() if $_ % 3;\n  sub { save() }->() if $_ % 7 == 0;\n}\n"
+    )
+    writes = list(of_kind(traced(tmp_path, PERL, str(program), "{pool}/f"), Kind.WRITE))
+    assert [frames[1][2] for frames, _ in writes] == [int(data) for _, data in writes]
+    assert {len(frames) for frames, _ in writes} == {2, 3}
+    assert len(writes) == 50 + 34 + 7
+
+
 def test_a_program_on_the_command_line_has_its_line_and_a_copy_under_another_name_none(tmp_path: Path) -> None:
     renamed = shutil.copy(PERL, tmp_path / "pearl")
     program = "open(my $f, '>', $ARGV[0]);\nsub save { syswrite($f, 'x') }\nsave()"
