@@ -110,6 +110,7 @@ def relax(config: Config, path: Path, runs: int, settled: int | None = None) -> 
     that taught nothing, one after another, end it earlier.
     """
     from crashcheck.analyzer.concurrency.anticipating import read_guarded
+    from crashcheck.reports.view.sentences import plural
     from crashcheck.stages.threads import threaded_runs
 
     learned = relaxed = _learned(path)
@@ -126,7 +127,7 @@ def relax(config: Config, path: Path, runs: int, settled: int | None = None) -> 
                 how = "passed" if passed else end.text(config.workload.timeout_s)
                 stalls = len(guarded.stalls) if guarded is not None else 0
                 new = relaxed.predecessors - before
-                print(f"run {number}: {how}, {stalls} violations, {new} learned", flush=True)
+                print(f"run {number}: {how}, {plural(stalls, 'violation')}, {new} learned", flush=True)
                 taught_nothing = 0 if new else taught_nothing + passed
                 if taught_nothing == settled:
                     break
