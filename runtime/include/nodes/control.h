@@ -265,7 +265,7 @@ struct object {
     int clock;
     enum socket_state state;
     int family;
-    bool bound, has_peer, shut, finished, reset, only_v6;
+    bool bound, has_peer, shut, finished, reset, only_v6, shares_port;
     int error;              /* that SO_ERROR reports */
     struct address local, peer;
     unsigned char *left;    /* bytes, or datagrams, that did not yet fit */

@@ -55,6 +55,8 @@ static enum then set_enter(struct thread *thread)
     }
     if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY)
         object->only_v6 = value[0];
+    if (level == SOL_SOCKET && name == SO_REUSEPORT)
+        object->shares_port = value[0];
     memcpy(&limit, value, sizeof limit);
     if (level == SOL_SOCKET && name == SO_RCVTIMEO)
         object->receive_limit = (uint64_t)limit.tv_sec * SECOND + (uint64_t)limit.tv_usec * 1000;

@@ -171,7 +171,8 @@ static enum then bind_enter(struct thread *thread)
         return answer(thread, -EADDRNOTAVAIL);
     object->local = wanted;
     const struct object *other = wanted.port ? socket_bound_at(object->node, object->kind, &wanted, object) : NULL;
-    if (other && !(object->only_v6 != other->only_v6 && object->family != other->family))
+    bool apart = other && object->only_v6 != other->only_v6 && object->family != other->family;
+    if (other && !apart && !(object->shares_port && other->shares_port))
         return answer(thread, -EADDRINUSE);
     if (!wanted.port)
         choose_port(object);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -63,3 +64,32 @@ def test_a_run_of_two_nodes_is_repeated_byte_for_byte(worlds: Worlds, node_progr
 
     first = run()
     assert all(run() == first for _ in range(9))
+
+
+SHARES = """
+import socket
+def bound(kind, shares):
+    s = socket.socket(socket.AF_INET, kind)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shares)
+    s.bind(("10.0.0.1", 5000))
+    return s
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    first, second = bound(kind, 1), bound(kind, 1)
+    try:
+        bound(kind, 0)
+    except OSError as error:
+        print(error.strerror)
+    if kind == socket.SOCK_STREAM:
+        first.listen(), second.listen()
+        other = socket.create_connection(("10.0.0.1", 5000))
+        print(first.accept()[0].getpeername() == other.getsockname())
+        first.close()
+        other = socket.create_connection(("10.0.0.1", 5000))
+        print(second.accept()[0].getpeername() == other.getsockname())
+"""
+
+
+def test_sockets_share_a_port_if_all_of_them_permit_it(worlds: Worlds) -> None:
+    world = worlds((sys.executable, "-c", SHARES))
+    assert output(by_default(world), 0) == b"Address already in use\n" * 2 + b"True\nTrue\n"
+    assert world.uncontrolled == {}
