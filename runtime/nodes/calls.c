@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 static const struct handler *const answered[LAST_CALL + 1] = {
     [SYS_socket] = &call_socket,

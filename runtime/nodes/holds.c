@@ -2,7 +2,7 @@
  * is interrupted by a signal. */
 #include <stdlib.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 enum then hold_until(struct thread *thread, bool retried, int restart, uint64_t due, bool from_now, int64_t late)
 {

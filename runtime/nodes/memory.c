@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <sys/uio.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 #include "tracee_memory.h"
 
 #define RED_ZONE 128u

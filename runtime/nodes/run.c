@@ -4,7 +4,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define TURNS_MOST 1000u /* stops of a thread until others have their turn */
 #define STOPPED_IN_CALL (SIGTRAP | 0x80)
@@ -149,7 +149,7 @@ static bool stopped(struct thread *thread, int status)
         alarms_end(thread->process);
         requests_end(thread->process);
         vfork_done(thread);
-        executed(thread);
+        start_executed(thread);
         return true;
     case 0:
         break;

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 static int wire = -1;
 static unsigned char *collected;

@@ -17,7 +17,7 @@ PROGRAMS = {
     "the recorder": (build.c_sources, ["-DCC_SHARED"], "recorder/base.h"),
     "the guard": (build.guard_sources, [], "guard/base.h"),
     "the recorder of system calls": (build.syscalls_sources, [], "syscalls/recorder.h"),
-    "the controller of nodes": (build.nodes_sources, [], "nodes/control.h"),
+    "the controller of nodes": (build.nodes_sources, [], "nodes/parts.h"),
 }
 
 

@@ -5,7 +5,7 @@
 #include <sys/times.h>
 
 #include "compared.h"
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define TICKS 100u /* in a second, of times() */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "compared.h"
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define PLACE_MOST 512u
 #define YEARS_100 (100ull * 365 * 86400 * SECOND) /* who waits so long waits for ever */

@@ -1,7 +1,7 @@
 /* What waits for the time of a node: time passes only when the caller moves it. */
 #include <stdlib.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 /* What the clocks show when a run begins. */
 #define REAL_BEGIN (1577836800 * SECOND) /* 2020-01-01 */

@@ -8,7 +8,7 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define GIGABYTE (1ul << 30)
 #define X32_BIT 30

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define RING_MAGIC 0xa10a10a1u
 #define SUBMITTED_MOST 1024u /* by one call, which may accept fewer than it was given */

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define NAMESPACES (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
 

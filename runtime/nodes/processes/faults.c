@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "fault_calls.h"
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define FOR_EVER UINT16_MAX /* of `times` */
 #define ERROR_BITS 16

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define LENGTH_MOST (LAST_CALL + 16)
 

@@ -3,7 +3,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 static bool waits_at(const struct thread *thread, const struct process *process, uint64_t address, bool shared, uint32_t bits)
 {

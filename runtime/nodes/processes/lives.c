@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define EARLY_MOST 64
 #define UNREST_SECONDS 10 /* of computing; of waiting in the kernel, too, which nothing should */

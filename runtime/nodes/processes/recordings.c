@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "nodes/attached.h"
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 struct recording {
     void *library;

@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define STEPS_MOST 2048u            /* instructions of a loop */
 #define PAGE 4096u

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define OPTIONS                                                                                                        \
     (PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | \
@@ -214,7 +214,7 @@ static void change_auxv(struct thread *thread)
     free(stack);
 }
 
-void executed(struct thread *thread)
+void start_executed(struct thread *thread)
 {
     change_auxv(thread);
     recording_executed(thread);
@@ -320,7 +320,7 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     add_output(thread->process, 2);
     if (records)
         recording_begin(node, trace, command.folder, pid, node->outputs);
-    executed(thread);
+    start_executed(thread);
     free(command.words);
     free(command.variables);
     node->alive = true;

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define POLLED_MOST 1024u
 #define NAME_SIZE 16 /* of a thread */

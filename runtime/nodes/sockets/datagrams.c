@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define DATAGRAM_MOST 65507u
 

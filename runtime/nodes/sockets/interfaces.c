@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define MAC 6u
 #define INTERFACES 2u /* numbered from 1 */

@@ -2,7 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define CONTROL_MOST 2048u /* more than the most descriptors of a message take */
 

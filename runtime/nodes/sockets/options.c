@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 static struct object *socket_of(struct thread *thread)
 {

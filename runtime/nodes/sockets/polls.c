@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define MS 1000000ull
 

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define EPHEMERAL 32768u
 #define BUFFER (8 << 20) /* of one of our ends; less where the kernel permits less */

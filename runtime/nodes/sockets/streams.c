@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define WAITING_MOST 4096 /* connections that were not yet accepted */
 #define BUFFER (8 << 20)

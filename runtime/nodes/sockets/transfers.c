@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "nodes/control.h"
+#include "nodes/parts.h"
 
 #define RANDOM_MOST (1u << 20) /* bytes in one read */
 #define LOCAL_MOST 4096u       /* bytes that fit wherever a pipe is writable */

@@ -40,8 +40,8 @@
  *
  * What a part needs of another is in one above it in this list.
  */
-#ifndef CRASHCHECK_NODES_CONTROL_H
-#define CRASHCHECK_NODES_CONTROL_H
+#ifndef CRASHCHECK_NODES_PARTS_H
+#define CRASHCHECK_NODES_PARTS_H
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -412,7 +412,7 @@ bool filter_install(const struct node *node);
 
 /* start.c */
 struct thread *start(struct node *node, char *bytes, size_t size); /* stopped where its program begins */
-void executed(struct thread *thread);
+void start_executed(struct thread *thread);
 
 /* lives.c */
 #define LONG_LOOP "a thread that computes while another one waits"
