@@ -200,6 +200,8 @@ def _searched(
         return run_summary.not_modelled(config, trace), []
     failures = LastFailures(read_failing(options.failing).states if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
+    if changed is not None:
+        warnings = (*warnings, *changed.unrecorded(trace))
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)

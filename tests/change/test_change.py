@@ -12,6 +12,7 @@ from crashcheck.change.code import ChangedCode
 from crashcheck.change.diff import Removal, parse
 from crashcheck.checker.evidence import ScheduleStep
 from support.reports.runs import LEVEL_HASH, VALID, VALUE, at, step, with_fields
+from support.tracing import TraceBuilder
 
 HELPER = "src/pm.h"
 DELETED = f"--- a/{HELPER}\n+++ b/{HELPER}\n@@ -3,3 +3,2 @@\n {{\n     flush(at);\n-    fence();\n"
@@ -45,6 +46,61 @@ def test_a_finding_is_touched_where_its_flush_is_in_a_function_that_lost_a_line(
 ) -> None:
     finding = with_fields(LEVEL_HASH, schedule=steps)
     assert changed(diff, tmp_path).holds_finding(finding) is touched
+
+
+MOVED = """--- a/store.c
++++ b/store.c
+@@ -1,8 +1,8 @@
+-1
+-2
+-3
+-4
+-5
+-6
+-7
+-8
++a
++b
++c
++d
++e
++f
++g
++h
+"""
+
+
+def test_functions_of_a_change_that_update_files_and_are_not_run_are_named(tmp_path: Path) -> None:
+    """Without the name of `repair` a pull request is green although nothing of it was tested."""
+
+    def site(kind: str, function: str, line: int, callee: str = "") -> Site:
+        return Site(kind, (SourcePosition("store.c", line, 1, function),), callee=callee)
+
+    sites = (
+        site("store", "put", 1),
+        site("call", "add", 2, "put"),
+        site("call", "replace", 3, "put"),  # calls what updates files
+        site("flush", "repair", 4),
+        site("store", "count", 5),  # of memory that is no file's
+        site("call", "count", 6, "print"),
+        site("fence", "inlined", 7),
+        site("flush", "unchanged", 9),
+    )
+    unit = UnitFacts("store.c", str(tmp_path), "clang", "llvmlite", sites)
+    t = TraceBuilder(tmp_path / "t.cct")
+    base = t.unit(7, len(sites), "/bin/a")
+    t.file("data", 4096)
+    t.site, t.stack = base, t.stack_def(0, base + 1)
+    t.store("data", 0, 8, 1)
+    facts = ProgramFacts({7: unit}, (), ())
+    (warning,) = ChangedCode(parse(MOVED), tmp_path, facts).unrecorded(t.trace())
+    assert warning == (
+        "the workload updates no file by `inlined` (store.c), `repair` (store.c), `replace` (store.c), "
+        "which the change touches: no crash there was tested"
+    )
+    t.site, t.stack = base + 3, t.stack_def(t.stack_def(0, base + 2), base + 6)
+    t.store("data", 8, 8, 1)
+    assert ChangedCode(parse(MOVED), tmp_path, facts).unrecorded(t.trace()) == ()
 
 
 def test_a_diff_names_what_it_deletes_and_what_is_in_its_place() -> None:

@@ -10,12 +10,18 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from crashcheck.analyzer.behaviours import StaticSite
-from crashcheck.analyzer.compile.facts import ProgramFacts
+from crashcheck.analyzer.compile.facts import ProgramFacts, Site
+from crashcheck.analyzer.trace import Trace
 from crashcheck.change.diff import Diff
 from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.results import Evidence, Finding, Location, RunResult
 from crashcheck.source import SourceTree, repository_of
+from crashcheck.wording import listed
+
+_LISTED = 5  # functions in a warning
 
 NO_FACTS = ProgramFacts({}, (), ())  # of programs in any language: then lines are known, and no functions
 
@@ -36,6 +42,7 @@ class ChangedCode:
 
         self._name = name  # of a file, as the repository has it
         self._diff = diff
+        self._facts = facts
         extents: dict[tuple[str, str], tuple[int, int]] = {}
         for unit in facts.units.values():
             for site in unit.sites:
@@ -70,6 +77,32 @@ class ChangedCode:
         if any(self.holds(place.file, place.line, place.function) for place in _places(finding)):
             return True
         return any((self._name(place.file), place.function) in self._shrunk for place in _persists(finding.evidence))
+
+    def unrecorded(self, trace: Trace) -> tuple[str, ...]:
+        """A warning that names functions of the change which update files, and of which a trace has no update: a run
+        without findings is no evidence for these.
+
+        Such a function persists something itself, or calls one that led to an update elsewhere.
+        """
+        numbers = {*np.unique(trace.events["site"]).tolist(), *(site for _, site in trace.stacks.values())}
+        recorded: list[Site] = [site for number in numbers if (site := trace.site(number, self._facts)) is not None]
+        led = {site.callee for site in recorded if site.callee}
+        met = {function for site in recorded for function in self._functions_of(site)}
+        acting = {
+            function
+            for unit in self._facts.units.values()
+            for site in unit.sites
+            if site.kind in ("flush", "fence") or site.callee in led
+            for function in self._functions_of(site)
+        }
+        missed = [f"`{function}` ({file})" for file, function in sorted(self._functions & acting - met)]
+        if not missed:
+            return ()
+        which = listed(missed, _LISTED)
+        return (f"the workload updates no file by {which}, which the change touches: no crash there was tested",)
+
+    def _functions_of(self, site: Site) -> set[tuple[str, str]]:
+        return {(self._name(place.file), place.function) for place in site.positions}
 
     def mark(self, result: RunResult) -> RunResult:
         """`result`, with a mark on each finding that is in the change."""
