@@ -155,7 +155,7 @@ class NodeSearch:
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
         self._explaining: dict[_Key, _Explaining] = {}  # the next one first
         self._since_explained = 0  # results
-        self._discoveries: list[Discovery] = []
+        self._discoveries: dict[str, Discovery] = {}
         self._not_repeated: Counter[str] = Counter()  # what failed once, by what it was
         self._uncontrolled: dict[str, None] = {}
 
@@ -185,7 +185,7 @@ class NodeSearch:
             cut=self._schedules.cut - self._followed,
             warnings=(*loop.reached.warnings, *self._unrepeated(), *self._remade(), *unused),
             uncontrolled=tuple(self._uncontrolled),
-            discoveries=tuple(self._discoveries),
+            discoveries=tuple(self._discoveries.values()),
             passed=frozenset(self._passed),
         )
 
@@ -336,8 +336,8 @@ class NodeSearch:
         known = self._findings.get(finding.id)
         self._ids[key] = finding.id
         self._findings[finding.id] = replace(known or finding, states=(known.states if known else 0) + failure.states)
-        if known is None:
-            self._discoveries.append(Discovery(finding.id, failure.runs, failure.elapsed_s))
+        met = Discovery(finding.id, failure.runs, failure.elapsed_s)
+        self._discoveries[finding.id] = min(self._discoveries.get(finding.id, met), met, key=lambda each: each.states)
 
     def _placed(self, run: NodeRun) -> NodeRun:
         """A failing run whose messages have the call stacks of their senders, if it fails in the same way once more."""
