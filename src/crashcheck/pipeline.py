@@ -200,7 +200,7 @@ def _searched(
         return run_summary.not_modelled(config, trace), []
     failures = LastFailures(read_failing(options.failing).states if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
-    if changed is not None:
+    if changed is not None and options.depth < 2:
         warnings = (*warnings, *changed.unrecorded(trace))
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:

@@ -98,8 +98,8 @@ class ChangedCode:
         missed = [f"`{function}` ({file})" for file, function in sorted(self._functions & acting - met)]
         if not missed:
             return ()
-        which = listed(missed, _LISTED)
-        return (f"the workload updates no file by {which}, which the change touches: no crash there was tested",)
+        why = "no crash there was tested (--depth 2 tests those in recoveries)"
+        return (f"the workload updates no file by {listed(missed, _LISTED)}, which the change touches: {why}",)
 
     def _functions_of(self, site: Site) -> set[tuple[str, str]]:
         return {(self._name(place.file), place.function) for place in site.positions}
