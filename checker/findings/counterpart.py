@@ -8,11 +8,12 @@ it writes: the same places of the same files in the same operations.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
 
 from crashcheck.analyzer.persistence.shown_names import pattern_of
 from crashcheck.checker.evidence import CrashSchedule
@@ -27,6 +28,9 @@ MOST_POINTS = 8  # of one operation, at which the counterpart is tried
 
 Place = tuple[str, ...]
 Signature = tuple[Place, int, int, int]  # place, operations acknowledged, number among equal ones there, part
+# Of each call: operations acknowledged, kind, offset, size, and its file's name without numbers.
+Written = tuple[tuple[int, int, int, int, str], ...]
+_Part = Callable[[Place], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,7 @@ class Signed:
         self._of: dict[int, Signature] = {}
         self._piece: dict[Signature, int] = {}
         self._callers: defaultdict[Place, set[str]] = defaultdict(set)
-        written: dict[Place, hashlib._Hash] = {}
-        pattern = cache(pattern_of)
+        self._written: dict[Place, Written] = {}
         places: dict[tuple[int, int, int], Place] = {}
         seen: Counter[tuple[Place, int]] = Counter()
         events, graph = subject.trace.events, subject.graph
@@ -71,21 +74,42 @@ class Signed:
                 if place is None or place[0] == "offset":
                     place = places[call] = self._identities.place_of_files(piece)
                     self._callers[place].add(self.led_to(piece))
-                acked = int(subject.space.points.acked[subject.point_at(event)])
-                which = (place, acked)
-                what = f"{acked} {row['kind']} {row['offset']} {row['size']} {pattern(subject.path_of(piece))}\0"
-                written.setdefault(place, hashlib.sha256()).update(what.encode("utf-8", "surrogateescape"))
+                which = (place, int(subject.space.points.acked[subject.point_at(event)]))
                 last, part = (event, (*which, seen[which])), 0
                 seen[which] += 1
             signature: Signature = (*last[1], part)
             part += 1
             self._of[piece] = signature
             self._piece[signature] = piece
-        self.places: Mapping[Place, str] = {place: writes.hexdigest() for place, writes in written.items()}
 
     def of(self, piece: int) -> Signature:
         """The signature of a piece; of an extension's part, that of the whole."""
         return self._of[self.subject.graph.whole(piece)]
+
+    @property
+    def places(self) -> Set[Place]:
+        """Where its updates come from."""
+        return self._callers.keys()
+
+    def written(self, place: Place) -> Written:
+        """What a place writes: in which operations, by calls of which kind, and where in which files."""
+        if place not in self._written:
+            self._written[place] = tuple(map(self._what, self._firsts[place]))
+        return self._written[place]
+
+    @cached_property
+    def _firsts(self) -> Mapping[Place, list[int]]:
+        """By place, the first piece of each call."""
+        firsts: defaultdict[Place, list[int]] = defaultdict(list)
+        for piece, (place, *_, part) in self._of.items():
+            if not part:
+                firsts[place].append(piece)
+        return firsts
+
+    def _what(self, piece: int) -> tuple[int, int, int, int, str]:
+        row = self.subject.trace.events[self.subject.event_of(piece)]
+        acked, path = self._of[piece][1], pattern_of(self.subject.path_of(piece))
+        return acked, int(row["kind"]), int(row["offset"]), int(row["size"]), path
 
     def find(self, signature: Signature, moved: Mapping[Place, Place]) -> int | None:
         """The piece of a signature of another recording, if this one has it. `moved`: places by those of the other."""
@@ -102,33 +126,34 @@ class Signed:
         return self._callers.get(place, set())
 
 
-def _moved(ours: Mapping[Place, str], theirs: Mapping[Place, str]) -> dict[Place, Place]:
+def renamed(ours: Set[Place], theirs: Set[Place]) -> dict[Place, Place]:
     """Places of one recording that the other has under another file name or function, or where it changes another
-    file, or with another text where it alone changes a file, or that write the same: what is equal, and unique."""
+    file, or with another text where it alone changes a file: what is equal, and unique."""
     found: dict[Place, Place] = {}
-    parts: list[Callable[[Place, Mapping[Place, str]], str | Place]] = [
-        lambda place, _: place[1:],
-        lambda place, _: place[2:],
-        lambda place, _: place[:PLACE_PARTS],
-        lambda place, _: place[PLACE_PARTS:],
-        lambda place, written: written[place],
-    ]
-    for part in parts:
-        left, right = (
-            _unique([place for place in some if place not in others and place not in known], some, part)
-            for some, others, known in ((ours, theirs, found.keys()), (theirs, ours, set(found.values())))
-        )
-        found |= {left[key]: right[key] for key in left.keys() & right.keys()}
+    for part in (slice(1, None), slice(2, None), slice(PLACE_PARTS), slice(PLACE_PARTS, None)):
+        found |= _alike(ours, theirs, found, itemgetter(part), itemgetter(part))
     return found
 
 
-def _unique(
-    places: Iterable[Place], written: Mapping[Place, str], part: Callable[[Place, Mapping[Place, str]], str | Place]
-) -> dict[str | Place, Place]:
+def _moved(here: Signed, there: Signed) -> dict[Place, Place]:
+    """Places that are renamed, or that have nothing in common but what they alone write."""
+    found = renamed(here.places, there.places)
+    return found | _alike(here.places, there.places, found, here.written, there.written)
+
+
+def _alike(
+    ours: Set[Place], theirs: Set[Place], found: Mapping[Place, Place], mine: _Part, its: _Part
+) -> dict[Place, Place]:
+    """The same of places that one recording alone has, and for which nothing was found, by parts of both."""
+    left, right = _unique(ours - theirs - found.keys(), mine), _unique(theirs - ours - set(found.values()), its)
+    return {left[key]: right[key] for key in left.keys() & right.keys()}
+
+
+def _unique(places: Iterable[Place], part: _Part) -> dict[tuple[Any, ...], Place]:
     """Places in the source by a part of what names them, which no other of them shares."""
-    by_part: dict[str | Place, list[Place]] = {}
+    by_part: dict[tuple[Any, ...], list[Place]] = {}
     for place in places:
-        if len(place) >= PLACE_PARTS and place[_TEXT] and (key := part(place, written)):
+        if len(place) >= PLACE_PARTS and place[_TEXT] and (key := part(place)):
             by_part.setdefault(key, []).append(place)
     return {key: same[0] for key, same in by_part.items() if len(same) == 1}
 
@@ -159,24 +184,23 @@ class Parted:
 def counterpart(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Counterpart:
     """The counterparts of a finding's failing state of one recording in another; none if the updates have none."""
     what = described(finding, state, here)
-    return Counterpart() if what is None else counterpart_of(what, here.places, there)
+    return Counterpart() if what is None else counterpart_of(what, _moved(here, there), there)
 
 
-def counterpart_of(what: Described, places: Mapping[Place, str], there: Signed) -> Counterpart:
-    """As `counterpart`, of a state that was described; `places`: those of its recording, as far as they are known,
-    with what each writes."""
+def counterpart_of(what: Described, moved: Mapping[Place, Place], there: Signed) -> Counterpart:
+    """As `counterpart`, of a state that was described; `moved`: places of this recording by those of the state's."""
     if what.prefix and what.keeping is not None:
-        keeping = there.find(what.keeping, _moved(places, there.places))
+        keeping = there.find(what.keeping, moved)
         subject = there.subject
         return Counterpart() if keeping is None else Counterpart((subject.prefix(subject.event_of(keeping) + 1),))
-    pair = _located(what, places, there)
+    pair = _located(what, moved, there)
     return Counterpart() if pair is None else states_that_part(there.subject, pair)
 
 
 def parted(finding: Finding, state: CrashState, here: Signed, there: Signed) -> Parted | None:
     """What a failing state of one recording loses and keeps, in another; None if the updates have no counterpart."""
     what = described(finding, state, here)
-    return None if what is None or what.prefix else _located(what, here.places, there)
+    return None if what is None or what.prefix else _located(what, _moved(here, there), there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +229,7 @@ def callers(finding: Finding, state: CrashState, here: Signed, there: Signed) ->
     what = described(finding, state, here)
     if what is None or not what.losing:
         return None
-    moved, blamed = _moved(here.places, there.places), what.losing[0]
+    moved, blamed = _moved(here, there), what.losing[0]
     mine, its = here.find(blamed, {}), there.find(blamed, moved)
     return Callers(
         "" if mine is None else here.led_to(mine),
@@ -232,9 +256,7 @@ def described(finding: Finding, state: CrashState, here: Signed) -> Described | 
     return Described(losing, keeping, rest, (point.acked, point.begun), prefix, pending)
 
 
-def _located(what: Described, places: Mapping[Place, str], there: Signed) -> Parted | None:
-    moved = _moved(places, there.places)
-
+def _located(what: Described, moved: Mapping[Place, Place], there: Signed) -> Parted | None:
     def found(signatures: Iterable[Signature]) -> tuple[int, ...]:
         return tuple(piece for each in signatures if (piece := there.find(each, moved)) is not None)
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from crashcheck.checker.baseline import Known, matched
-from crashcheck.checker.findings.counterpart import Counterpart, Described, Signed, counterpart_of, described
+from crashcheck.checker.findings.counterpart import Counterpart, Described, Signed, counterpart_of, described, renamed
 from crashcheck.checker.results import Count, Earlier, Finding, FindingKind
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import CrashState
@@ -119,8 +119,8 @@ class LastFailures:
             return []
         signed, canonical = Signed(subject), CanonicalStates(subject.space)
         for one in self._failing:
-            places = {place: "" for place, *_ in (*one.state.losing, *one.state.rest)}
-            found = counterpart_of(one.state, places, signed)
+            places = {place for place, *_ in (*one.state.losing, *one.state.rest)}
+            found = counterpart_of(one.state, renamed(places, signed.places), signed)
             self._found.append(Counterpart(tuple(map(canonical.first, found.states)), found.impossible))
         return list(dict.fromkeys(state for one in self._found for state in one.states))
 
