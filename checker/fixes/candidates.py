@@ -20,7 +20,7 @@ from crashcheck.checker.results import FindingKind, Location, SourceFunction, So
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import SyncKind
-from crashcheck.source import spoken
+from crashcheck.source import spoken_line
 
 _MOST_TOGETHER = 8  # stores of one function that are flushed one by one
 _MOST_NAMED = 3  # of more, flushed at once
@@ -235,7 +235,7 @@ class Candidates:
                 yield CandidateFix("fence", f"a fence before {before}", fences)
             flushed = self._flushed(causes)
             if flushed:
-                where = " and ".join(f"{spoken(step.place.file)}:{step.place.line}" for step in flushed)
+                where = " and ".join(spoken_line(step.place.file, step.place.line) for step in flushed)
                 yield CandidateFix("fence", f"a fence after the flush at {where}", flushed)
             yield CandidateFix(
                 "fence", f"a fence after {names}", tuple(self._step(place, fence=True) for place in lost)
@@ -429,9 +429,7 @@ def lacks_persist(cause: Cause) -> bool:
 def in_words(places: Sequence[Location]) -> str:
     """ "`entry.key` at hash.c:40 and `entry.value` at hash.c:41"."""
     return " and ".join(
-        f"`{place.name}` at {spoken(place.file)}:{place.line}"
-        if place.name
-        else f"the store at {spoken(place.file)}:{place.line}"
+        (f"`{place.name}`" if place.name else "the store") + f" at {spoken_line(place.file, place.line)}"
         for place in places
     )
 

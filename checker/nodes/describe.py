@@ -28,7 +28,7 @@ from crashcheck.runtime.nodes.actions import (
     Message,
     ThreadWait,
 )
-from crashcheck.source import spoken
+from crashcheck.source import spoken_line
 
 _DATA_CHARS = 24  # of a message, in a sentence
 _SHOWN_CHARS = 200  # of a message, in the evidence
@@ -279,7 +279,7 @@ def _compared(text: str, places: bool) -> str:
     place = _FRAME.fullmatch(text)
     if place is None or not places:
         return f"in {place['function'] if place else text or 'a comparison'}"
-    return f"at {place['function']} ({spoken(place['file'])}:{place['line']})"
+    return f"at {place['function']} ({_line(place)})"
 
 
 def _thread(action: Action, node: str, facts: RunFacts) -> str:
@@ -292,8 +292,12 @@ def _thread(action: Action, node: str, facts: RunFacts) -> str:
 
 def _in_brackets(stack: Sequence[str]) -> str:
     """The calls of a stack, the innermost two: " (send_word at net.c:22, from vote at vote.c:70)"."""
-    calls = [f"{each['function']} at {spoken(each['file'])}:{each['line']}" for each in _placed(stack)]
+    calls = [f"{each['function']} at {_line(each)}" for each in _placed(stack)]
     return f" ({', from '.join(calls[:2])})" if calls else ""
+
+
+def _line(place: re.Match[str]) -> str:
+    return spoken_line(place["file"], int(place["line"]))
 
 
 def _placed(stack: Sequence[str]) -> Iterator[re.Match[str]]:

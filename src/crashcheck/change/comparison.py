@@ -18,13 +18,7 @@ from crashcheck.change.node_orders import NodeVersion, compared_orders, not_met
 from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.evidence import CrashSchedule
-from crashcheck.checker.findings.counterpart import (
-    Counterpart,
-    Signed,
-    callers,
-    counterpart,
-    parted,
-)
+from crashcheck.checker.findings.counterpart import Counterpart, Signed, callers, counterpart, parted
 from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.findings.uses import callers_of
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
@@ -37,7 +31,7 @@ from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.pipeline import Ran, keep_fixes
-from crashcheck.source import spoken
+from crashcheck.source import spoken_line
 from crashcheck.stages.executor_setup import executor_of
 from crashcheck.stages.recording import RecordedRun, earlier_recording, read_recording
 
@@ -235,7 +229,7 @@ def _called(finding: Finding, name: str, theirs: Iterable[str]) -> Finding:
     """A finding with the innermost call that led to it and that the base has not."""
     known, lost = {each for led in theirs for each in led.split()}, _lost(finding)
     calls = [frame for frame in lost.stack if callers_of(replace(lost, stack=(frame,))) not in known] or lost.stack
-    called = f", called from {calls[0].function} ({spoken(calls[0].file)}:{calls[0].line})" if calls else ""
+    called = f", called from {calls[0].function} ({spoken_line(calls[0].file, calls[0].line)})" if calls else ""
     return replace(
         finding,
         id=digest_of([finding.id, name]),
