@@ -231,6 +231,7 @@ uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char 
 struct script_frame frame_at(struct tracee *thread, struct cc_code head, const char *file_and_name, uint32_t line, uint32_t column);
 /* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there; its size. */
 size_t path_absolute(struct tracee *thread, char *path, size_t size);
+const char *text_called(const char *file); /* code that is in no file, of a name that perl and ruby give it: "-e", "-" or one of eval */
 
 /* python.c, shell.c, perl.c, php.c, ruby.c: interpreters, by a module of the program and where its file begins; NULL: it has none that is known */
 #define STACK_DEEPEST 256u  /* frames; of deeper stacks the outermost are missing */

@@ -11,6 +11,11 @@
 
 static struct table codes; /* by a hash of what they are, and its size */
 
+const char *text_called(const char *file)
+{
+    return strcmp(file, "-e") == 0 ? "<-e>" : strcmp(file, "-") == 0 ? "<stdin>" : "<string>";
+}
+
 size_t path_absolute(struct tracee *thread, char *path, size_t size)
 {
     char link[64], full[2 * PATH_ROOM];

@@ -102,7 +102,7 @@ static struct script_frame frame_of(struct tracee *thread, const struct statemen
     if (!memory_path(thread, statement->file, file) || !*file)
         return (struct script_frame){0};
     if (*file == '-' || strncmp(file, "(eval ", 6) == 0)
-        strcpy(file, strcmp(file, "-e") == 0 ? "<-e>" : strcmp(file, "-") == 0 ? "<stdin>" : "<string>");
+        strcpy(file, text_called(file));
     head.file_bytes = (uint32_t)path_absolute(thread, file, strlen(file));
     memcpy(file + head.file_bytes, name, head.name_bytes);
     return frame_at(thread, head, file, statement->line, 0);

@@ -134,8 +134,7 @@ static size_t file_at(struct tracee *thread, uint64_t value, char *to, size_t ro
     size_t size = text_at(thread, pair[1], to, room);
     if (size || !(size = text_at(thread, pair[0], to, room)))
         return size;
-    const char *instead = strcmp(to, "-e") == 0 ? "<-e>" : strcmp(to, "-") == 0 ? "<stdin>" : "<string>";
-    return *to == '-' || strncmp(to, "(eval", 5) == 0 ? strlen(strcpy(to, instead)) : size; /* eval may name a file */
+    return *to == '-' || strncmp(to, "(eval", 5) == 0 ? strlen(strcpy(to, text_called(to))) : size; /* eval may name a file */
 }
 
 /* How many lines begin at an instruction or before it, by the table at an address; 0: it cannot be read. */

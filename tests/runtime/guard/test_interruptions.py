@@ -29,6 +29,18 @@ def compiled(target: Path, source: str) -> Path:
     return target
 
 
+def violations(
+    folder: Path, source: str, options: str
+) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[tuple[int, int], int]]:
+    """What a program logs, by a site and the one before it: stalls that were resolved or not, and for how long."""
+    program, log_file = compiled(folder / "program", source), folder / "log"
+    subprocess.run([program], env={"CRASHCHECK_GUARD": f"{options},log={log_file}"}, check=True, timeout=60)
+    rows = read_log(log_file).of(ObservationKind.VIOLATION)
+    sites = [(int(row["site"]), int(row["before"])) for row in rows]
+    ends = [(int(row["resolved"]), int(row["unresolved"])) for row in rows]
+    return dict(zip(sites, ends, strict=True)), dict(zip(sites, map(int, rows["stalled_ns"]), strict=True))
+
+
 @pytest.mark.parametrize(
     ("how", "pairs", "taken_over"),
     [
@@ -55,23 +67,15 @@ def test_whoever_comes_next_gets_the_variable(
 
 def test_what_is_logged_as_unresolved_is_the_order_that_took_place(tmp_path: Path) -> None:
     """Site 2 is stalled after site 1; site 3 accesses the variable; the stall is over, and site 2 follows site 3."""
-    program, log_file = compiled(tmp_path / "program", "guard_overtaken.c"), tmp_path / "log"
-    options = {"CRASHCHECK_GUARD": f"stall=100000,most=10,log={log_file}"}
-    subprocess.run([program], env=options, check=True, timeout=60)
-    rows = read_log(log_file).of(ObservationKind.VIOLATION)
-    found = {(int(row["site"]), int(row["before"])): (int(row["resolved"]), int(row["unresolved"])) for row in rows}
+    found, _ = violations(tmp_path, "guard_overtaken.c", "stall=100000,most=10")
     assert found == {(2, 1): (0, 0), (2, 3): (0, 1)}
 
 
 def test_a_forked_child_is_stalled_only_while_it_has_threads(tmp_path: Path) -> None:
     """Its site 4, alone, is not; its site 2 is, beside another thread, and is resolved. A stall may take an hour."""
-    program, log_file = compiled(tmp_path / "program", "guard_forked.c"), tmp_path / "log"
-    options = {"CRASHCHECK_GUARD": f"stall=1000,most=3600000,log={log_file}"}
-    subprocess.run([program], env=options, check=True, timeout=60)
-    rows = read_log(log_file).of(ObservationKind.VIOLATION)
-    found = {(int(row["site"]), int(row["before"])): (int(row["resolved"]), int(row["unresolved"])) for row in rows}
+    found, stalled_ns = violations(tmp_path, "guard_forked.c", "stall=1000,most=3600000")
     assert found == {(4, 1): (0, 1), (2, 1): (1, 0)}
-    assert {int(row["site"]): int(row["stalled_ns"]) for row in rows}[4] == 0
+    assert stalled_ns[4, 1] == 0
 
 
 def test_no_thread_runs_unguarded_while_another_starts_the_runtime(program: Path, tmp_path: Path) -> None:
