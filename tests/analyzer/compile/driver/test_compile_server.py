@@ -37,16 +37,18 @@ def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[di
 
 
 def servers(runtime: Path) -> list[int]:
-    found = []
+    """The servers of a runtime folder: not their children, which have answered a moment before they end."""
+    parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if SERVER in words and any(os.fsencode(str(runtime)) in word for word in words):
-                found.append(int(entry.name))
-    return found
+                parents[int(entry.name)] = parent
+    return [process for process, parent in parents.items() if parent not in parents]
 
 
 def compile_with(home: dict[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
