@@ -168,8 +168,9 @@ def _reads_zeros(subject: Subject, lost: int) -> bool:
 
 def _moment(subject: Subject, cause: Cause) -> tuple[str, str]:
     """Between which updates the crash is, and what ends the sentence: the line of an update, or of both."""
-    if cause.kept is not None and cause.lost is not None:
-        kept, lost, line = _both(subject, cause.kept, cause.lost)
+    end = section_end(subject, cause)
+    if cause.kept is not None and end is not None:
+        kept, lost, line = _both(subject, cause.kept, end)
         return f"a crash between {kept} and {lost}", line
     if cause.kept is not None:
         return f"a crash after {name_of(subject, cause.kept)}", _place(subject, cause.kept)
@@ -185,12 +186,14 @@ def _harm(cause: Cause) -> str:
     return "fails the check" if cause.torn else "leaves a state that the check rejects"
 
 
-def until(subject: Subject, cause: Cause) -> str:
-    """Where a section that is not atomic ends, if it continues after the two updates that its sentence names."""
-    end = cause.until
-    if end is None or cause.lost is None or subject.event_of(end) <= subject.event_of(cause.lost):
-        return ""
-    return f"each crash from there until {name_of(subject, end)}{_place(subject, end)} leaves such a state"
+def section_end(subject: Subject, cause: Cause) -> int | None:
+    """The update with which a section that is not atomic ends: the program is right again with it, where that is known.
+
+    Else the first that is lost, which may be in a library that the program calls between two updates of its own.
+    """
+    lost, end = cause.lost, cause.until
+    later = end is not None and lost is not None and subject.event_of(end) > subject.event_of(lost)
+    return end if later else lost
 
 
 def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:

@@ -341,8 +341,6 @@ class Register:
         if cause.prefix and not draft.uncertain:
             known = cause.moment is None or self.subject.is_known_moment(cause.moment)
             yield KILL_SHOWS_IT if known else NO_KNOWN_MOMENT
-            if section := describe.until(self.subject, cause):
-                yield section
         if cause.killed is not None and not draft.uncertain and self.subject.is_known_moment(cause.killed):
             shows = "shows" if draft.kill_proved else "probably shows"
             yield KILL_FAILS_TOO.format(shows, describe.just_before(self.subject, cause.killed))
@@ -431,7 +429,8 @@ class Register:
     def _locations(self, cause: Cause) -> tuple[Location, Location | None]:
         """The place to annotate first: of an ordering bug the store that is too early, else the one lost."""
         subject = self.subject
-        lost = describe.location_of(subject, cause.lost) if cause.lost is not None else None
+        end = describe.section_end(subject, cause)
+        lost = describe.location_of(subject, end) if end is not None else None
         kept = describe.location_of(subject, cause.kept) if cause.kept is not None else None
         if kept is not None:
             return kept, None if cause.torn else lost

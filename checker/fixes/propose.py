@@ -309,6 +309,14 @@ class FixProposer:
         unlogged = [self._not_logged(piece) for piece in (cause.kept, cause.lost) if piece is not None]
         if any(unlogged):
             return Fix("atomic", f"no flush can help: {next(filter(None, unlogged))}")
+        end = describe.section_end(subject, cause)
+        if end is not None and end != cause.lost:
+            last = describe.named(subject, end)
+            return Fix(
+                "atomic",
+                f"no flush can help: all that is stored from {kept} to {last} must persist together; log the old bytes "
+                "first, write a copy elsewhere and switch to it by one store, or let recovery complete it",
+            )
         both = [subject.event_of(piece) for piece in (cause.kept, cause.lost) if piece is not None]
         small = all(int(subject.trace.events["size"][event]) <= 8 for event in both)
         how = "put both into one 8-byte store, or into a log"

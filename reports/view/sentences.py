@@ -397,7 +397,8 @@ def found(finding: Finding, discovery: Discovery) -> str:
 def same_cause(finding: Finding) -> str:
     """How many failing states share this cause."""
     amount = plural(max(finding.states, 1), f"failing {case(finding)}")
-    return f"{amount} {'has' if finding.states <= 1 else 'have'} this cause"
+    has = "may have" if finding.uncertain else "has" if finding.states <= 1 else "have"
+    return f"{amount} {has} this cause"
 
 
 _WASTE = {

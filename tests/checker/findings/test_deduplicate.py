@@ -158,7 +158,7 @@ def test_a_chain_of_updates_that_belong_together_is_one_section(explore: Explore
 
     found = explore(script, "!0=64", "64=128", snapshot=True, sites=SITES)
     (finding,) = found.findings
-    assert (finding.location.line, finding.evidence.other and finding.evidence.other.line) == (1, 2)
+    assert (finding.location.line, finding.evidence.other and finding.evidence.other.line) == (1, 3)
 
 
 @pytest.mark.parametrize(("variable", "bugs"), [("node.a", 1), ("", 2)])

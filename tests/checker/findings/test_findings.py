@@ -309,8 +309,11 @@ def test_a_section_of_more_than_two_updates_names_the_one_that_ends_it(world: Ma
     sites = {number: place(10 + number, name) for number, name in ((1, "a"), (2, "b"), (3, "c"))}
     subject = world(three_steps, "0=64", sites=sites)
     finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
-    assert finding.message.startswith("a crash between `a` (hash.c:11) and `b` (hash.c:12) leaves")
-    assert finding.note == f"{KILL_SHOWS_IT}; each crash from there until `c` (hash.c:13) leaves such a state"
+    assert finding.message.startswith("a crash between `a` (hash.c:11) and `c` (hash.c:13) leaves")
+    assert isinstance(finding.evidence, CrashSchedule)
+    assert finding.evidence.other is not None
+    assert finding.evidence.other.line == 13
+    assert finding.note == KILL_SHOWS_IT
 
 
 def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: MakeWorld) -> None:

@@ -428,6 +428,21 @@ def test_two_updates_that_must_persist_together_need_one_store_or_a_log(propose:
     )
 
 
+def test_all_of_a_section_that_is_not_atomic_must_persist_together(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        for site, at in ((1, 0), (1, 64), (2, 128)):
+            t.site = site
+            t.store("p", at, 8, 7)
+            t.clwb("p", at)
+            t.sfence()
+
+    (fix,) = propose(script, "0=128")
+    assert fix.kind == "atomic"
+    assert fix.words.startswith(
+        "no flush can help: all that is stored from `entry.value` at hash.c:40 to `entry.valid` at hash.c:42 must "
+    )
+
+
 def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Propose) -> None:
     def script(t: TraceBuilder) -> None:
         t.site = 1
