@@ -57,6 +57,7 @@ class Traits:
     torn: bool = False  # one store, in part
     until: Origin = ()  # of a prefix: the update with which the program is right again; empty if not known
     replaced: Origin = ()  # the update whose value that one replaces
+    given_up: bool = False  # of a prefix: it may begin earlier
     signs: frozenset[str] = frozenset()
     usual: bool = False  # most places that store Y's field leave it so
     missed: frozenset[FlushSite] = frozenset()  # flushes that usually persist what X's place stores, and here did not
@@ -99,6 +100,7 @@ def traits_of(subject: Subject, identities: Identities, flushers: UsualFlushes, 
         torn=cause.torn,
         until=() if cause.until is None else identities.origin(cause.until),
         replaced=() if cause.until is None else _left(subject, identities, subject.graph.whole(cause.until)),
+        given_up=cause.given_up,
         due=_due(subject, cause),
         lost_by=callers_within(lost, until or kept),
         kept_by=callers_within(kept, until or lost),
@@ -208,12 +210,14 @@ def _one_persist_fixes(one: Traits, other: Traits) -> bool:
 
 def _one_section(one: Traits, other: Traits) -> bool:
     """A chain of updates, each of which must persist with the next; or what one update leaves is not repaired, whatever
-    follows it; or the same pair, ended in another way or written once more for another branch."""
+    follows it; or the same pair, ended in another way or written once more for another branch; or the rest of a section
+    whose beginning was looked for no further, and another that the same update ends."""
     if _linked(one, other) or _linked(other, one):
         return True
     if not (one.section and other.section):
         return False
-    return _same_left(one, other) or _written_twice(one, other)
+    rest = one.given_up is not other.given_up and one.until == other.until != ()
+    return rest or _same_left(one, other) or _written_twice(one, other)
 
 
 def _linked(one: Traits, other: Traits) -> bool:
@@ -337,8 +341,8 @@ def _closed(traits: Sequence[Traits], some: Sequence[int]) -> list[list[int]]:
 def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
     """The member that the finding reports, the first one found of equals; of those with the fewest doubts.
 
-    Of updates that must persist together the beginning of a chain, before all one that the check reported; of a missing
-    persist the one that is due first.
+    Of updates that must persist together the beginning of a chain, before all one whose beginning is known, then one
+    that the check reported; of a missing persist the one that is due first.
     """
     fewest = min(traits[index].doubts for index in members)
     members = [index for index in members if traits[index].doubts == fewest]
@@ -346,9 +350,12 @@ def leader(traits: Sequence[Traits], members: Sequence[int]) -> int:
     if not together:
         return min(members, key=lambda index: traits[index].due)
     lost = {traits[index].lost for index in members}
-    return min(
-        together, key=lambda index: (traits[index].kind is not FindingKind.ATOMICITY, traits[index].kept in lost)
-    )
+
+    def rank(index: int) -> tuple[bool, bool, bool]:
+        one = traits[index]
+        return one.given_up, one.kind is not FindingKind.ATOMICITY, one.kept in lost
+
+    return min(together, key=rank)
 
 
 def _root(root: list[int], index: int) -> int:

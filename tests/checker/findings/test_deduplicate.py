@@ -398,6 +398,16 @@ def test_a_missing_persist_is_identified_by_what_it_is_due_before_first() -> Non
     assert leader(causes, [0, 1, 3]) == 1
 
 
+def test_the_rest_of_a_section_is_no_bug_of_its_own_where_its_beginning_was_not_found() -> None:
+    whole = replace(HELD, until=UNLOCK, outcome=Outcome.FAIL)
+    rest = replace(whole, kept=("", "another"), lost=("", "a third"), outcome=Outcome.TIMEOUT, given_up=True)
+    assert bugs_of([rest, whole]) == [[0, 1]]
+    assert leader([rest, whole], [0, 1]) == 1
+    assert bugs_of([replace(rest, given_up=False), whole]) == [[0], [1]]
+    assert bugs_of([replace(rest, until=VALUE), whole]) == [[0], [1]]
+    assert bugs_of([replace(rest, until=()), replace(whole, until=())]) == [[0], [1]]
+
+
 def test_two_that_must_persist_together_are_one_bug_whichever_is_lost() -> None:
     too_early = Traits(FindingKind.ORDERING, MissingPersist.FLUSH, LOCK, VALUE, (), (3, 1))
     assert fixed_together(HELD, too_early)
