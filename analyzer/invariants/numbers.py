@@ -22,3 +22,5 @@ EVIDENCE = 16  # places of the source that are kept of an invariant: a report sh
 # -- queries
 NEAR = 8  # updates of a guardian before and after one that it is compared with. With 4 and 16: 237 states
 QUERIES = 50_000  # that count for a group's score: they come in the order of their weight. ½ to ×2
+QUERY_PIECES = 2_000_000  # of all these queries: a second's work. A structure's queries have some 10 each
+LARGE = 4096  # pieces of a query's two updates: beyond, as of a file that is cleared at once, it is behind all others

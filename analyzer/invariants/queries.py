@@ -21,7 +21,7 @@ from crashcheck.analyzer.arrays import (
     unique,
 )
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.invariants.numbers import NEAR
+from crashcheck.analyzer.invariants.numbers import LARGE, NEAR
 from crashcheck.analyzer.invariants.ppdg import Accesses
 from crashcheck.analyzer.invariants.variables import AccessedVariables
 from crashcheck.analyzer.persistence.graph import NEVER
@@ -30,6 +30,7 @@ from crashcheck.runtime.trace_format import Kind
 
 _MEMBERS = 1 << 15  # updates of guardians in one batch
 _AT_ONCE = 1024  # queries in one batch
+_PIECES = 1 << 16  # of the updates of one batch, unless one query has more
 _COMPARED = 1 << 20  # granules of two updates that are compared at a time: two pages make thousands of pairs
 
 
@@ -74,6 +75,9 @@ class RunStores:
         node = self._first_node[single]
         self._slot[single] = np.where(nodes.ordered[node], nodes.granule[node], self._slot[single])
         self._several = self._node_count > 1
+        self.size = np.zeros(len(rows), dtype=np.int64)  # in pieces
+        ends = self._first_node[have] + self._node_count[have]
+        self.size[have] = nodes.start[ends] - nodes.start[self._first_node[have]]
         columns = rows.columns
         self._low = columns.file << 40 | columns.offset // WORD_BYTES
         self._high = columns.file << 40 | (columns.offset + columns.size - 1) // WORD_BYTES
@@ -134,8 +138,7 @@ class RunStores:
     def pieces(self, updates: Ints) -> tuple[Ints, Ints]:
         """(place in `updates`, piece): the pieces of each, ascending."""
         nodes = self.found.nodes
-        begin = nodes.start[self._first_node[updates]]
-        count = nodes.start[self._first_node[updates] + self._node_count[updates]] - begin
+        begin, count = nodes.start[self._first_node[updates]], self.size[updates]
         return distinct_rows(np.repeat(np.arange(len(updates)), count), nodes.piece[ranges(begin, count)])  # type: ignore[return-value]
 
     def states(self, rule: Sequence[str], first: Ints, then: Ints, invariant: Ints) -> Iterator[tuple[int, StateQuery]]:
@@ -218,6 +221,7 @@ class Queries:
     """The queries of a run, made when they are asked for, in the same order each time.
 
     First the first occurrence of every signature, those of the strongest invariants first, then the second ones, ….
+    Those of very large updates are behind all others: each costs what thousands of others cost.
     """
 
     updates: RunStores
@@ -238,10 +242,16 @@ class Queries:
 
     def at(self, rows: Ints) -> Iterator[tuple[int, StateQuery]]:
         """(row, query) of some rows, below the length; not of those where nothing can be missing."""
-        rules = [self.rules[number] for number in self.rule[rows].tolist()]
-        places = rows.tolist()
-        for place, query in self.updates.states(rules, self.first[rows], self.then[rows], self.invariant[rows]):
-            yield places[place], query
+        pieces = np.cumsum(self.updates.size[self.first[rows]] + self.updates.size[self.then[rows]])
+        low = 0
+        while low < len(rows):
+            done = int(pieces[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(pieces, done + _PIECES, side="right")))
+            batch, low = rows[low:high], high
+            rules = [self.rules[number] for number in self.rule[batch].tolist()]
+            places = batch.tolist()
+            asked = self.updates.states(rules, self.first[batch], self.then[batch], self.invariant[batch])
+            yield from ((places[place], query) for place, query in asked)
 
     def signatures(self) -> Ints:
         """A number for the signature of each row, below the length: equal for equal signatures."""
@@ -259,5 +269,6 @@ def order_queries(
     by_time, _ = sort_rows(np.maximum(first, then), first, invariant)
     nth = np.empty(len(by_time), dtype=np.int64)
     nth[by_time] = occurrence_numbers(*take_rows(by_time, rule, updates.label[first], updates.label[then]))
-    order, _ = sort_rows(nth, invariant, then, first)
+    large = updates.size[first] + updates.size[then] > LARGE
+    order, _ = sort_rows(large, nth, invariant, then, first)
     return Queries(updates, rules, *take_rows(order, rule, first, then, invariant))

@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, ranges, sort_rows
 from crashcheck.analyzer.behaviours import BehaviourGroup, Behaviours, StaticSite
-from crashcheck.analyzer.invariants.numbers import QUERIES
+from crashcheck.analyzer.invariants.numbers import QUERIES, QUERY_PIECES
 from crashcheck.analyzer.invariants.queries import StateQuery
 from crashcheck.analyzer.invariants.rules import LikelyInvariant
 from crashcheck.analyzer.persistence.pieces import Ints
@@ -121,10 +121,16 @@ def _violated(
     """For each group the invariants that a query touching one of its members violates."""
     out: list[list[LikelyInvariant]] = [[] for _ in made]
     known: Mapping[int, LikelyInvariant] = {each.number: each for each in invariants}
-    asked = [query for query in islice(queries, QUERIES) if query.invariant in known]
+    asked, many, left = [], [], QUERY_PIECES
+    for query in islice(queries, QUERIES):
+        if query.invariant in known:
+            asked.append(query)
+            many.append(len(query.persisted) + len(query.unpersisted))
+            left -= many[-1]
+        if left <= 0:
+            break
     if not asked:
         return out
-    many = [len(query.persisted) + len(query.unpersisted) for query in asked]
     number = np.repeat(np.array([query.invariant for query in asked], dtype=np.int64), many)
     pieces = chain.from_iterable(chain(query.persisted, query.unpersisted) for query in asked)
     number, piece = distinct_rows(number, np.fromiter(pieces, dtype=np.int64, count=len(number)))

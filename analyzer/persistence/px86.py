@@ -39,6 +39,7 @@ from crashcheck.runtime.trace_format import FlushKind, Kind, StoreFlag, SyncKind
 
 Line = tuple[int, int]  # file, line number
 _MOST_COVERS = 8  # lines of flushes and syncs for each event
+_CLEARED_BYTES = 1 << 15  # of a store of zeros, from which on it is asked what they replace: below, states are few
 
 
 def build(trace: Trace, options: Options) -> PersistenceGraph:
@@ -46,6 +47,8 @@ def build(trace: Trace, options: Options) -> PersistenceGraph:
     pieces = cut(trace, WORD_BYTES, joins=LINE_BYTES)
     mode = loose_modes(trace, pieces, LOOSE)
     durable_from = _durable_from(trace, pieces, mode)
+    unseen = _zeros_on_zeros(trace, pieces)
+    durable_from[unseen] = pieces.event[unseen] + 1
     persist_renamed(trace, pieces, durable_from, journal=False)
     return assemble(trace, "px86", options, pieces, number_granules(pieces, LINE_BYTES), durable_from, mode, WORD_BYTES)
 
@@ -78,6 +81,33 @@ def _durable_from(trace: Trace, pieces: Pieces, mode: NDArray[np.uint8]) -> Ints
         mine = data[one_by_one[number]]
         durable_from[mine] = _Caches(trace, pieces, mode, mine, lines.some(one_by_one)).run()[mine]
     return durable_from
+
+
+def _zeros_on_zeros(trace: Trace, pieces: Pieces) -> Ints:
+    """The pieces of large stores of zeros in lines of a new file to which nothing else was stored before.
+
+    No image shows whether they persisted. A pool that is cleared as a whole has thousands of them, which every state
+    would name.
+    """
+    events = trace.events
+    updates, renames = trace.rows(Kind.STORE, Kind.WRITE), trace.rows(Kind.RENAME)
+    replaced = {*events["file"][renames].tolist(), *events["aux"][renames].tolist()}
+    size, start = (events[name][updates].astype(np.int64) for name in ("size", "offset"))
+    end = start + np.maximum(size, 1)
+    first, last = start // LINE_BYTES, (end - 1) // LINE_BYTES  # of the lines that each keeps pieces in
+    found = [np.empty(0, dtype=np.int64)]
+    for at in np.flatnonzero((events["kind"][updates] == Kind.STORE) & (size >= _CLEARED_BYTES)).tolist():
+        store, file = int(updates[at]), int(events["file"][updates[at]])
+        if trace.files[file].first_size or file in replaced or np.frombuffer(trace.data(store), dtype=np.uint8).any():
+            continue
+        low, high = int(start[at]) // LINE_BYTES, int(end[at] - 1) // LINE_BYTES + 1
+        before = np.flatnonzero((events["file"][updates[:at]] == file) & (first[:at] < high) & (last[:at] >= low))
+        begins, ends = np.maximum(first[before], low) - low, np.minimum(last[before] + 1, high) - low
+        steps = np.bincount(begins, minlength=high - low + 1) - np.bincount(ends, minlength=high - low + 1)
+        mine = np.flatnonzero((pieces.source == store) & (pieces.kind == DATA))
+        found.append(mine[(np.cumsum(steps) == 0)[pieces.offset[mine] // LINE_BYTES - low]])
+        first[at], last[at] = high, low - 1
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

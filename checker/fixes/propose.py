@@ -310,19 +310,21 @@ class FixProposer:
         if any(unlogged):
             return Fix("atomic", f"no flush can help: {next(filter(None, unlogged))}")
         end = describe.section_end(subject, cause)
+        together = f"{kept} and {lost}"
         if end is not None and end != cause.lost:
-            last = describe.named(subject, end)
-            return Fix(
-                "atomic",
-                f"no flush can help: all that is stored from {kept} to {last} must persist together; log the old bytes "
-                "first, write a copy elsewhere and switch to it by one store, or let recovery complete it",
-            )
-        both = [subject.event_of(piece) for piece in (cause.kept, cause.lost) if piece is not None]
-        small = all(int(subject.trace.events["size"][event]) <= 8 for event in both)
-        how = "put both into one 8-byte store, or into a log"
-        if not small:
-            how = "log the old bytes first, or write a copy elsewhere and switch to it by one store"
-        return Fix("atomic", f"no flush can help: {kept} and {lost} must persist together; {how}")
+            together = f"all that is stored from {kept} to {describe.named(subject, end)}"
+        return Fix("atomic", f"no flush can help: {together} must persist together; {self._at_once(cause, end)}")
+
+    def _at_once(self, cause: Cause, end: int | None) -> str:
+        """How to make a section, which `end` completes, seem to persist at once."""
+        graph, events = self.subject.graph, self.subject.trace.events
+        if cause.kept is not None and graph.piece(cause.kept).kind != "data":
+            path = self.subject.path_of(cause.kept)
+            return f"make {path} under another name and rename it, or let recovery accept it unfinished"
+        both = [self.subject.event_of(piece) for piece in (cause.kept, end) if piece is not None]
+        if end == cause.lost and all(int(events["size"][event]) <= 8 for event in both):
+            return "put both into one 8-byte store, or into a log"
+        return "log the old bytes first, or write a copy elsewhere and switch to it by one store"
 
     def _held_lock(
         self,

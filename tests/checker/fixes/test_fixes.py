@@ -443,6 +443,24 @@ def test_all_of_a_section_that_is_not_atomic_must_persist_together(propose: Prop
     )
 
 
+def test_a_file_that_is_changed_in_steps_is_to_be_made_under_another_name(propose: Propose) -> None:
+    def script(t: TraceBuilder) -> None:
+        for offset in (64, 0):
+            t.store("p", offset, 8, 7)
+            t.clwb("p", offset)
+            t.sfence()
+        t.site = 2
+        t.truncate("p", 64)
+        t.site = 1
+        t.store("p", 0, 8, 0)
+
+    (fix,) = propose(script, "0>64")
+    assert fix.words == (
+        "no flush can help: the size 64 of p at hash.c:42 and `entry.value` at hash.c:40 must persist together; make p "
+        "under another name and rename it, or let recovery accept it unfinished"
+    )
+
+
 def test_a_store_that_may_persist_in_part_cannot_be_fixed_by_a_flush(propose: Propose) -> None:
     def script(t: TraceBuilder) -> None:
         t.site = 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 
-from crashcheck.analyzer.persistence import Options, build
+from crashcheck.analyzer.persistence import Options, build, px86
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import StateSpace
 from support import reference, reference_page_cache
@@ -81,6 +81,36 @@ def same_states_of_pages(case: tuple[First, Program], tear: int, files: str) -> 
 @pytest.mark.parametrize("names", [False, True], ids=["", "names change"])
 def test_states_are_those_of_brute_force(model: str, names: bool) -> None:
     SETTINGS(given(memory_programs(names=names))(lambda case: same_states(case, model)))()
+
+
+def in_new_files(case: tuple[First, Program]) -> tuple[First, Program]:
+    """The program in files that are new, with each second store one of zeros."""
+    program: Program = [(1, "truncate", file, 128) for file in case[0]]
+    for number, step in enumerate(case[1]):
+        zeros = step[1] == "store" and number % 2 == 0
+        program.append((*step[:4], bytes(len(step[4])), *step[5:]) if zeros else step)
+    return dict.fromkeys(case[0], b""), program
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("names", [False, True], ids=["", "names change"])
+def test_zeros_that_a_new_file_holds_anyway_change_no_state(names: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(px86, "_CLEARED_BYTES", 1)
+    SETTINGS(given(memory_programs(names=names))(lambda case: same_states(in_new_files(case), "px86")))()
+
+
+def test_a_new_file_that_is_cleared_and_then_filled_has_the_states_of_what_fills_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    filled = [(1, "store", "a", at, b"\1" * 8, False) for at in (0, 40_000)]
+    cleared = (1, "store", "a", 0, bytes(1 << 16), False)
+    begin = (1, "truncate", "a", 1 << 16)
+    worlds = [
+        explore(tmp_path_factory.mktemp("world"), {"a": b""}, [begin, *steps, *filled], "px86")
+        for steps in ([], [cleared], [cleared, cleared])
+    ]
+    assert worlds[0].distinct == worlds[1].distinct == worlds[2].distinct
+    assert len(worlds[1].distinct) == 5  # with the one in which the file is still empty
 
 
 @pytest.mark.hypothesis
