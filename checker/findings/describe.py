@@ -98,10 +98,11 @@ def _both(subject: Subject, kept: int, lost: int) -> tuple[str, str, str]:
     """
     names, lines = (name_of(subject, kept), name_of(subject, lost)), (_place(subject, kept), _place(subject, lost))
     if names[0] == names[1] and subject.graph.piece(kept).kind == subject.graph.piece(lost).kind == "data":
-        names = (
-            f"{names[0]} at offset {_offset(subject, kept)}",
-            f"{names[1]} at offset {_offset(subject, lost)}",
-        )
+        offsets = _offset(subject, kept), _offset(subject, lost)
+        if offsets[0] == offsets[1]:
+            names = names[0], "the next store to it"
+        else:
+            names = f"{names[0]} at offset {offsets[0]}", f"{names[1]} at offset {offsets[1]}"
     if lines[0] == lines[1]:
         return (*names, lines[0])
     return names[0] + lines[0], names[1] + lines[1], ""

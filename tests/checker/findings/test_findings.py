@@ -316,6 +316,20 @@ def test_a_section_of_more_than_two_updates_names_the_one_that_ends_it(world: Ma
     assert finding.note == KILL_SHOWS_IT
 
 
+def test_a_section_that_the_next_store_to_its_place_ends_says_so(world: MakeWorld) -> None:
+    def there_and_back(t: TraceBuilder) -> None:
+        t.site = 1
+        for value in (1, 0):
+            t.store("p", 0, 8, value)
+            persist(t, 0)
+
+    subject = world(there_and_back, "0=64", sites={1: place(11, "a")})
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.message == (
+        "a crash between `a` and the next store to it leaves a state that the check rejects (hash.c:11)"
+    )
+
+
 def test_a_section_has_one_id_whether_the_check_rejects_what_it_leaves_or_dies_of_it(world: MakeWorld) -> None:
     rejects, dies = (world(two_steps, claim, name=claim, sites=STEPS) for claim in ("0=64", "!0=64"))
     rejected, died = (only(each.explore(snapshot=each.real_snapshot).findings) for each in (rejects, dies))
