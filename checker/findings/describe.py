@@ -190,11 +190,23 @@ def _harm(cause: Cause) -> str:
 def section_end(subject: Subject, cause: Cause) -> int | None:
     """The update with which a section that is not atomic ends: the program is right again with it, where that is known.
 
-    Else the first that is lost, which may be in a library that the program calls between two updates of its own.
+    Else the first that is lost, which may be in a library that the program calls between two updates of its own. So it
+    is of system calls, whose sentences tell what that first one would have done to the file.
     """
+    return cause.lost if subject.graph.family.names or not _continues(subject, cause) else cause.until
+
+
+def until(subject: Subject, cause: Cause) -> str:
+    """Where a section that is not atomic ends, if it continues after the two updates that its sentence names."""
+    end = cause.until
+    if end is None or end == section_end(subject, cause) or not _continues(subject, cause):
+        return ""
+    return f"each crash from there until {name_of(subject, end)}{_place(subject, end)} leaves such a state"
+
+
+def _continues(subject: Subject, cause: Cause) -> bool:
     lost, end = cause.lost, cause.until
-    later = end is not None and lost is not None and subject.event_of(end) > subject.event_of(lost)
-    return end if later else lost
+    return end is not None and lost is not None and subject.event_of(end) > subject.event_of(lost)
 
 
 def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:

@@ -341,6 +341,8 @@ class Register:
         if cause.prefix and not draft.uncertain:
             known = cause.moment is None or self.subject.is_known_moment(cause.moment)
             yield KILL_SHOWS_IT if known else NO_KNOWN_MOMENT
+            if section := describe.until(self.subject, cause):
+                yield section
         if cause.killed is not None and not draft.uncertain and self.subject.is_known_moment(cause.killed):
             shows = "shows" if draft.kill_proved else "probably shows"
             yield KILL_FAILS_TOO.format(shows, describe.just_before(self.subject, cause.killed))

@@ -23,6 +23,7 @@ from crashcheck.checker.budget import Budget
 from crashcheck.checker.execution.check_command import CheckCommand, CheckSetup
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.findings.cause import Cause
+from crashcheck.checker.findings.describe import name_of, section_end, until
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
@@ -314,6 +315,8 @@ def test_what_comes_too_early_must_follow_the_change_after_which_the_files_are_r
     }[names]
     accept = "or let recovery accept a crash between the two, or put both into one file"
     assert missing_call(subject, cause).words == f"no sync can help: {order}; {accept}"
+    assert section_end(subject, cause) == created
+    assert until(subject, cause) == f"each crash from there until {name_of(subject, right)} leaves such a state"
 
 
 def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_sync(tmp_path: Path) -> None:
