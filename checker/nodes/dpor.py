@@ -148,7 +148,8 @@ class Dpor:
         self._branches += 1
         prefix = (*state.prefix(), action)
         self._under_way[prefix] = state
-        return Branch(prefix, asleep, self._seed and f"{self._seed}/{self._branches}")
+        # Ticks after the end of a run would make one more run for each of them. So all that follow are in one.
+        return Branch(prefix, asleep, self._seed and f"{self._seed}/{self._branches}", passing=bool(state.last))
 
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
         run = execution.shows

@@ -17,6 +17,7 @@ class Branch(NamedTuple):
     prefix: tuple[Action, ...] = ()
     asleep: tuple[tuple[Action, Footprint], ...] = ()
     seed: str = ""  # empty: the first that may come
+    passing: bool = False  # a timer without effect that ends the prefix is followed by its node's next, until one has
     # Instead of all that: the choices of a run of another version, as SteeredPath has.
     followed: tuple[Action, ...] = ()
 
@@ -208,10 +209,15 @@ class SleepPath(Path[Action]):
         self._asleep = dict(branch.asleep)
         self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
         self._choose = _at_random(branch.seed) if branch.seed else first
+        self._passing = branch.passing
+        self._passes = -1  # the node whose timers fire
         super().__init__(branch.prefix, self._pick)
 
     def _pick(self, enabled: Sequence[Action]) -> Action:
         awake = [action for action in enabled if action not in self._asleep]
+        for action in awake:
+            if action.kind is ActionKind.TIMER and action.node == self._passes:
+                return action
         chosen = self._choose(list(dict.fromkeys(map(_without_disk, awake))))
         same = [action for action in awake if _without_disk(action) == chosen]
         return same[0] if len(same) == 1 else self._choose(same)
@@ -229,9 +235,11 @@ class SleepPath(Path[Action]):
         at = len(self.chosen)
         return [action for action in self._prefix[at : at + 1] if action.kind is ActionKind.LAPSE]
 
-    def took(self, shown: Footprint) -> None:
-        """What depends on the action that was taken wakes up."""
+    def took(self, shown: Footprint, *, quiet: bool = False) -> None:
+        """What depends on the action that was taken wakes up. `quiet`: timers fired without effect."""
         if len(self.chosen) >= self._forced:
+            self._passing &= quiet
+            self._passes = self.chosen[-1].node if self._passing else -1
             self._asleep = {action: one for action, one in self._asleep.items() if not one.depends_on(shown)}
 
 

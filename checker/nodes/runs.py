@@ -280,7 +280,7 @@ class _Executing:
         shown = footprint(action, result, clock=self._rules.clock)
         if moved_timers:
             shown = Footprint(shown.reads, shown.writes | {CLOCK})
-        self._path.took(shown)
+        self._path.took(shown, quiet=result.quiet)
         self._footprints.append(shown)
         self._results.append(result)
         self._quiet += result.quiet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -16,7 +16,7 @@ from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
 from crashcheck.checker.verdicts.verdict_source import Awaited
-from crashcheck.runtime.nodes.actions import Action
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult
 from support.examples_tried import examples
 from support.message_programs import (
     Does,
@@ -26,7 +26,10 @@ from support.message_programs import (
     all_to_all,
     every_order,
     generated,
+    initial,
     partial_orders,
+    permitted,
+    step,
     two_phase_commit,
 )
 
@@ -38,17 +41,25 @@ class Searched:
     """What a search of a program runs: complete orders with what they leave, and how many runs were cut."""
 
     def __init__(
-        self, program: MessageProgram, name: NodeStrategy, ahead: int = 0, states: int | None = None, **options: int
+        self,
+        program: MessageProgram,
+        name: NodeStrategy,
+        ahead: int = 0,
+        states: int | None = None,
+        world: type[MessageWorld] = MessageWorld,
+        ends: Sequence[int] = (),
+        **options: int,
     ) -> None:
         self.orders: list[Order] = []
         self.left: list[State] = []
         worlds: dict[Order, MessageWorld] = {}
-        rules = RunRules([NodeRole(f"n{node}") for node in range(program.nodes)], 1000, program.failures)
+        roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
+        rules = RunRules(roles, 1000, program.failures)
 
         def begin(branch: Branch) -> Awaited[Execution[Action, NodeRun]]:
-            world = MessageWorld(program)
-            run = execute(world, SleepPath(branch), rules)
-            worlds[tuple(run.chosen)] = world
+            made = world(program)
+            run = execute(made, SleepPath(branch), rules)
+            worlds[tuple(run.chosen)] = made
             return lambda left_s: execution_of(run)
 
         frontier = frontier_of(NodePlan(name, **options))
@@ -97,6 +108,89 @@ def test_of_generated_programs_dpor_runs_each_partial_order_once(seed: int) -> N
     assert Counter(every.orders) == Counter(order for order, _ in expected)
     assert Counter(number[order] for order in reduced.orders) == Counter(set(number.values()))
     assert outcomes(reduced.left) == outcomes([state for _, state in expected])
+
+
+class TickingWorld(MessageWorld):
+    """Shows which timers have no effect, as a NodeWorld does."""
+
+    def __init__(self, program: MessageProgram) -> None:
+        super().__init__(program)
+        self._ticking: set[int] = set()
+
+    def take(self, action: Action) -> ActionResult:
+        result = super().take(action)
+        if action.kind is not ActionKind.TIMER:
+            return result
+        quiet, ticks = not result.sent and not result.wrote and result.ended is None, action.node in self._ticking
+        (self._ticking.add if quiet else self._ticking.discard)(action.node)
+        return result._replace(quiet=quiet, ticks=quiet and ticks)
+
+
+def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool) -> MessageProgram:
+    """Node 0 asks servers, and ends with the last answer, or by a time-out. Each server's timer fires 8 times, as Go's
+    monitor thread; one of these has an effect: the server prints or sends that its lease is over, and answers so."""
+
+    def receives(node: int, memory: str, sender: int, data: str) -> Does:
+        if node:
+            return Does(memory, [(0, "no" if len(memory) >= effect_at else "yes")])
+        return Does(memory + data, prints=data, ends=0 if memory.count("s") + (data == "yes") == servers else None)
+
+    def fires(node: int, memory: str) -> Does:
+        if not node:
+            return Does(memory, prints="late", ends=0)
+        over = len(memory) + 1 == effect_at
+        return Does(
+            memory + "t",
+            [(0, "over")] if over and not prints else (),
+            prints="over" if over and prints else "",
+            timer=len(memory) < 7,
+        )
+
+    return MessageProgram(
+        1 + servers,
+        lambda node: (
+            Does("", timer=True) if node else Does("", [(1 + at, "?") for at in range(servers)], timer=times_out)
+        ),
+        receives,
+        fires,
+    )
+
+
+def every_end(program: MessageProgram) -> Iterator[State]:
+    """What each order leaves, up to where node 0 has ended or nothing is left: by brute force over distinct states."""
+    seen, left = set[str](), [initial(program)]
+    while left:
+        state = left.pop()
+        if repr(state) in seen:
+            continue
+        seen.add(repr(state))
+        may = [] if state.nodes[0].ended else permitted(program, state)
+        left += [step(program, state, action)[0] for action in may]
+        if not may:
+            yield state
+
+
+def visible(states: Iterator[State] | Sequence[State]) -> set[str]:
+    return {
+        repr(([(node.printed, node.ended) for node in state.nodes], sorted(state.sent.items()))) for state in states
+    }
+
+
+@pytest.mark.parametrize("effect_at", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize(("servers", "times_out"), [(1, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("prints", [True, False])
+def test_with_timers_that_tick_dpor_shows_all_that_anybody_may_see(
+    servers: int, effect_at: int, prints: bool, times_out: bool
+) -> None:
+    program = tickers(servers, effect_at, prints=prints, times_out=times_out)
+    reduced = Searched(program, "dpor", world=TickingWorld, ends=[0])
+    assert reduced.stop is StopReason.EXHAUSTED
+    assert visible(reduced.left) == visible(every_end(program))
+
+
+def test_a_tick_after_which_nothing_happens_is_one_run_with_all_that_follow() -> None:
+    reduced = Searched(tickers(1, 9, prints=True, times_out=True), "dpor", world=TickingWorld, ends=[0])
+    assert len(reduced.orders) == 8
 
 
 def lock() -> MessageProgram:
