@@ -191,7 +191,7 @@ def section_end(subject: Subject, cause: Cause) -> int | None:
     """The update with which a section that is not atomic ends: the program is right again with it, where that is known.
 
     Else the first that is lost, which may be in a library that the program calls between two updates of its own. So it
-    is of system calls, whose sentences tell what that first one would have done to the file.
+    is of system calls, whose sentences are about what that first one does to the file.
     """
     return cause.lost if subject.graph.family.names or not _continues(subject, cause) else cause.until
 
