@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from crashcheck.checker.evidence import ScheduleStep
 from crashcheck.checker.findings.cause import Cause
-from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES, name_of
+from crashcheck.checker.findings.describe import FLUSH_NAMES, SYNC_NAMES, name_of, section_end
 from crashcheck.checker.results import GraphEdge, GraphNode
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.runtime.trace_format import (
@@ -69,6 +69,7 @@ class Schedule:
         self._grown = {graph.whole(part) for part in self._persisted if part >= len(graph)}  # sizes, up to a block
         # the first event that was not executed: the crash, or where the program was killed
         self._until = subject.space.moment(cause.state.point) if cause.moment is None else cause.moment
+        self._end = section_end(subject, cause)  # what is lost, or not reached
 
     def steps(self) -> tuple[ScheduleStep, ...]:
         """In program order, a bounded window around the culprits and before the crash."""
@@ -87,7 +88,7 @@ class Schedule:
         events = [e for e in self._window() if Kind(int(subject.trace.events["kind"][e])) in UPDATES]
         if not events:
             return (), ()
-        wanted: list[int] = [p for p in (self._cause.lost, self._cause.kept) if p is not None]
+        wanted: list[int] = [p for p in (self._end, self._cause.kept) if p is not None]
         for event in reversed(events):
             if len(wanted) >= _MOST_NODES:
                 break
@@ -116,10 +117,12 @@ class Schedule:
 
         Of more than _MOST_STEPS the culprits stay, and the latest.
         """
-        kinds = self._subject.trace.events["kind"]
-        culprits = [self._subject.event_of(p) for p in (self._cause.lost, self._cause.kept) if p is not None]
-        end = min(len(kinds), max([self._until, *(c + 1 for c in culprits)]))
-        chosen: set[int] = set(self._nearby(end - 1, _BEFORE_CRASH, 0, end))
+        culprits = [self._subject.event_of(piece) for piece in (self._end, self._cause.kept) if piece is not None]
+        lost = -1 if self._cause.lost is None else self._subject.event_of(self._cause.lost)
+        run = len(self._subject.trace.events)
+        crash = min(run, max(self._until, lost + 1))
+        end = min(run, max([crash, *(event + 1 for event in culprits)]))
+        chosen: set[int] = set(self._nearby(crash - 1, _BEFORE_CRASH, 0, end))
         for culprit in culprits:
             chosen.update(self._nearby(culprit, _AROUND, _AROUND, end))
         ordered = sorted(chosen)
@@ -202,7 +205,7 @@ class Schedule:
         """Which culprit is among the pieces, named as in the finding: the one kept is its location, if there is one."""
         if self._cause.kept is not None and self._cause.kept in pieces:
             return "location"
-        if self._cause.lost is not None and self._cause.lost in pieces:
+        if self._end is not None and self._end in pieces:
             return "other" if self._cause.kept is not None else "location"
         return ""
 
