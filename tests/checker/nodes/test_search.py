@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -113,6 +115,21 @@ def test_what_is_found_does_not_depend_on_how_many_runs_are_made_at_a_time() -> 
     assert [(each.findings, each.runs, each.cut) for each in results] == [
         (results[0].findings, results[0].runs, results[0].cut)
     ] * 3
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_two_runs_at_a_time_are_on_two_processors() -> None:
+    both, found = threading.Barrier(2, timeout=60), dict[int, set[int]]()
+
+    def world(program: MessageProgram) -> MessageWorld:
+        if len(found) < 2:
+            found[threading.get_ident()] = os.sched_getaffinity(0)
+            both.wait()
+        return MessageWorld(program)
+
+    searched(two_phase_commit(), "random", jobs=2, states=4, world=world)
+    one, other = found.values()
+    assert (one | other, one & other) == (os.sched_getaffinity(0), set())
 
 
 def ping_pong() -> MessageProgram:
