@@ -73,7 +73,7 @@ def _lines(graph: PersistenceGraph) -> tuple[Rows, NDArray[np.bool_], NDArray[np
     last = _last_store(graph, file, line, at)  # the piece; -1 if none
     there = last >= 0
     dirty = np.zeros(len(at), dtype=np.bool_)
-    dirty[there] = graph.durable_from[last[there]] > at[there]
+    dirty[there] = (graph.durable_from[last[there]] > at[there]) | _at_once(graph, last[there])
     thread = events["thread"][at].astype(np.int64)
     order = np.lexsort((at, line, file, thread))
     before = np.full(len(at), -1, dtype=np.int64)
@@ -86,6 +86,13 @@ def _lines(graph: PersistenceGraph) -> tuple[Rows, NDArray[np.bool_], NDArray[np
     stored = np.full(len(at), -1, dtype=np.int64)
     stored[there] = graph.event[last[there]]
     return at, ~dirty, dirty & (before > stored), events["aux"][at].astype(np.int64)
+
+
+def _at_once(graph: PersistenceGraph, pieces: Rows) -> NDArray[np.bool_]:
+    """Which pieces only count as durable at once, as zeros in a new file: that they are persisted is no waste."""
+    stores = (graph.kind[pieces] == DATA) & (graph.trace.events["kind"][graph.event[pieces]] == Kind.STORE)
+    out: NDArray[np.bool_] = stores & (graph.durable_from[pieces] == graph.event[pieces] + 1)
+    return out
 
 
 def _last_store(graph: PersistenceGraph, file: Rows, line: Rows, at: Rows) -> Rows:
@@ -117,7 +124,8 @@ def _fences(graph: PersistenceGraph) -> list[RedundantPersist]:
     works = np.isin(fences + 1, graph.durable_from)
     # A fence after a clflush of a dirty line stays: the same program needs it where it has clwb.
     at, clean, _, kind = _lines(graph)
-    flushed = at[~clean & (kind == FlushKind.CLFLUSH)]
+    cleared = graph.event[_at_once(graph, np.arange(len(graph)))]
+    flushed = np.concatenate([at[~clean & (kind == FlushKind.CLFLUSH)], np.unique(cleared)])
     threads = events["thread"]
     for thread in np.unique(threads[flushed]).tolist():
         mine = np.flatnonzero(threads[fences] == thread)

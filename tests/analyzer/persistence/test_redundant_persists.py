@@ -14,7 +14,7 @@ from hypothesis import given
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.redundant_persists import Redundancy, find_redundant_persists
-from crashcheck.runtime.trace_format import FenceKind
+from crashcheck.runtime.trace_format import FenceKind, FlushKind, StoreFlag
 from support.command_line import run_crashcheck
 from support.paths import EXAMPLES
 from support.random_programs import SETTINGS, memory_programs
@@ -66,6 +66,18 @@ def test_a_second_flush_before_the_fence_is_repeated_unless_the_line_was_stored_
     t.clwb("a", 0)
     t.sfence()
     assert noted(t) == [(Redundancy.REPEATED_FLUSH, 1, 3)]
+
+
+@pytest.mark.parametrize("flags", [0, StoreFlag.NT])
+def test_a_new_file_that_is_cleared_and_persisted_wastes_nothing(flags: int, tmp_path: Path) -> None:
+    t = TraceBuilder(tmp_path / "t.cct")
+    t.file("a", 0)
+    t.truncate("a", 1 << 16)
+    t.store("a", 0, 1 << 16, bytes(1 << 16), flags)
+    if not flags:
+        t.flush(FlushKind.CLWB, "a", 0, 1 << 16)
+    t.sfence()
+    assert noted(t) == []
 
 
 def test_another_threads_flush_of_the_line_is_no_repetition(t: TraceBuilder) -> None:
