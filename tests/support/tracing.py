@@ -225,18 +225,30 @@ class TraceBuilder:
     def trace(self) -> Trace:
         return read(self.save())
 
+    def image(self) -> bytes:
+        return self.save().read_bytes()
+
     def save(self) -> Path:
-        self.path.write_bytes(self.image())
+        """Header, one blob chunk (spanning as many as it needs), then event chunks by thread.
+
+        What a chunk does not use is a hole in the file: thousands of tests write traces of a few events.
+        """
+        chunks = 0
+        with self.path.open("wb") as file:
+            for span, data in self._chunks():
+                file.seek(fmt.HEADER_BYTES + chunks * fmt.CHUNK_BYTES)
+                file.write(data)
+                chunks += span
+            file.seek(0)
+            file.write(self._header(chunks))
+            file.truncate(fmt.HEADER_BYTES + chunks * fmt.CHUNK_BYTES)
         return self.path
 
-    def image(self) -> bytes:
-        """Header, one blob chunk (spanning as many as it needs), then event chunks by thread."""
-        body = bytearray()
-        chunks = 0
+    def _chunks(self) -> Iterator[tuple[int, bytes]]:
+        """Each with the number of chunks that it spans, and without the zeros at its end."""
         if self.blob:
             span = (len(self.blob) + fmt.CHUNK_HEADER_BYTES + fmt.CHUNK_BYTES - 1) // fmt.CHUNK_BYTES
-            body += self._chunk(ChunkKind.BLOB, 0, 0, span, bytes(self.blob))
-            chunks += span
+            yield span, self._chunk(ChunkKind.BLOB, 0, 0, span, bytes(self.blob))
         per_chunk = _PAYLOAD // fmt.EVENT_BYTES
         for kind, all_records in ((ChunkKind.EVENTS, self.records), (ChunkKind.LOADS, self._load_records())):
             owners: dict[tuple[int, int], list[dict[str, int]]] = {}
@@ -250,8 +262,9 @@ class TraceBuilder:
                     records = np.zeros(len(part), dtype=fmt.RECORD)
                     for name in fmt.RECORD.names or ():
                         records[name] = [fields.get(name, 0) for fields in part]
-                    body += self._chunk(kind, thread, pid, 1, records.tobytes())
-                    chunks += 1
+                    yield 1, self._chunk(kind, thread, pid, 1, records.tobytes())
+
+    def _header(self, chunks: int) -> bytes:
         header = np.zeros(1, dtype=fmt.HEADER)
         header["magic"] = fmt.MAGIC
         header["version"] = fmt.VERSION
@@ -267,7 +280,7 @@ class TraceBuilder:
         header["status"] = self.status
         header["main_pid"] = 100
         header["recorder"] = self.recorder
-        return header.tobytes().ljust(fmt.HEADER_BYTES, b"\0") + bytes(body)
+        return header.tobytes()
 
     def _mixed(self) -> dict[tuple[int, int], list[dict[str, int]]]:
         """Records of all threads in one chunk, as the recorder of system calls writes them."""
@@ -290,7 +303,7 @@ class TraceBuilder:
         header = np.zeros(1, dtype=fmt.CHUNK_HEADER)
         header["kind"], header["thread"], header["pid"] = kind, thread, pid
         header["chunks"], header["used_bytes"] = span, len(payload)
-        return (header.tobytes().ljust(fmt.CHUNK_HEADER_BYTES, b"\0") + payload).ljust(span * fmt.CHUNK_BYTES, b"\0")
+        return header.tobytes().ljust(fmt.CHUNK_HEADER_BYTES, b"\0") + payload
 
     def _file(self, file: str) -> int:
         return self.files[file] if file in self.files else self.file(file)
