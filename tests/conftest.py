@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,11 +33,20 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
-    """Do not look for garbage among the collected tests again and again: that takes a tenth of the tests' time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Do not look for garbage among the tests, while they are collected and again and again while they run.
+
+    That takes an eighth of the collection's time, which each worker spends, and a tenth of the tests'.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000)
+        gc.enable()
 
 
 COMMANDS = {
