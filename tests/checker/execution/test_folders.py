@@ -195,7 +195,7 @@ def test_what_a_check_has_started_stays_as_long_as_its_process(given_folders: Ca
     mark = "MARK = b'time.sleep(1000)'\n"
     cmd = (
         "def CMD(p):\n    try:\n        environ = open(f'/proc/{p}/environ', 'rb').read()\n"
-        "        own = f'STAYS={os.getpid()}'.encode() in environ\n"
+        "        own = f'STAYS={os.getpid()}\\0'.encode() in environ\n"
         "        return open(f'/proc/{p}/cmdline', 'rb').read() if own else b''\n    except OSError: return b''\n"
     )
     named = "os.environ['STAYS'] = str(os.getpid())\n"

@@ -37,18 +37,19 @@ def home(tmp_path: Path, environment: dict[str, str], stub: Path) -> Iterator[di
 
 
 def servers(runtime: Path) -> list[int]:
-    """The servers of a runtime folder: not their children, which have answered a moment before they end."""
-    parents = {}
+    """The servers of a runtime folder: not their children, each a process group of its own, which have answered a
+    moment before they end, and may outlive a server that is killed."""
+    found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                _, _, group, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             except OSError:
                 continue
-            if SERVER in words and any(os.fsencode(str(runtime)) in word for word in words):
-                parents[int(entry.name)] = parent
-    return [process for process, parent in parents.items() if parent not in parents]
+            if SERVER in words and any(os.fsencode(str(runtime)) in word for word in words) and group == session:
+                found.append(int(entry.name))
+    return found
 
 
 def compile_with(home: dict[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
