@@ -29,6 +29,7 @@ from crashcheck.checker.states.sweep import Sweep
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.checker.verdicts.verdict_source import VerdictSource
+from crashcheck.interruption import KeepOn
 from crashcheck.runtime.exploration import End, Explored
 
 _FEW = 16  # new states of a stretch that are run rather than explored: that costs about as much
@@ -237,10 +238,15 @@ class PointExploration:
 
     def _prepared(self, stretch: Stretch, image: _Image) -> Product | str:
         image.move(stretch.last)
-        return product_of(self._content, stretch.last, self._losses(stretch.last), image.pool)
+        losses = self._losses(stretch.last, within(self._left))
+        try:
+            return product_of(self._content, stretch.last, losses, image.pool)
+        except OutOfTime:
+            return _TOO_LATE
 
-    def _losses(self, point: int) -> Iterator[Losses]:
+    def _losses(self, point: int, keep_on: KeepOn) -> Iterator[Losses]:
         for pieces in self._sweep.factors_of(self._space.pending(point)):
+            keep_on()
             known = self._losses_of.get(pieces)
             if known is None:
                 (ideals,) = self._sweep.ideals_of(pieces)

@@ -61,9 +61,9 @@ def product_of(content: Content, point: int, every: Iterable[Losses], pool: Path
         if opened is not None:
             granule, lost = opened
             found.append((granule, place, lost))
+        if len(found) > MOST_GRANULES:
+            return f"more than {MOST_GRANULES} lines or pages are open at once"
     found.sort(key=lambda each: (each[0].path, each[0].offset))
-    if len(found) > MOST_GRANULES:
-        return f"more than {MOST_GRANULES} lines or pages are open at once"
     for (one, _, _), (two, _, _) in pairwise(found):
         if one.path == two.path and one.offset + one.length > two.offset:
             return "lines or pages that are lost separately overlap"

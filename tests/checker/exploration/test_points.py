@@ -93,6 +93,38 @@ def test_what_stays_pending_is_gone_through_once_for_all_stretches(
     assert (0, 1, 2) in gone_through
 
 
+def test_a_moment_with_too_many_open_lines_is_given_up_at_the_first_that_is_too_many(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of 1 MiB that was filled and not yet persisted took 5 minutes to refuse, in a budget of one."""
+    opened: set[int] = set()
+    writes = product._writes
+
+    def made_writes(content: Content, point: int, lost: Ids) -> product.Written:
+        opened.update(int(content.space.graph.granule[piece]) for piece in lost)
+        return writes(content, point, lost)
+
+    monkeypatch.setattr(product, "_writes", made_writes)
+    monkeypatch.setattr(product, "MOST_GRANULES", 2)
+    states = search(world_of_lines(tmp_path / "w", mapped_clauses), explore=True).states
+    assert [each.why for each in states.not_explored] == ["more than 2 lines or pages are open at once"]
+    assert len(opened) == 3 < LINES
+
+
+def test_a_moment_that_takes_longer_than_the_budget_to_prepare_is_not_explored(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_time() -> None:
+        raise OutOfTime
+
+    count = StateCount.advance
+    monkeypatch.setattr(StateCount, "advance", lambda self, keep_on=always: count(self))
+    monkeypatch.setattr(points, "within", lambda left, share=1.0: out_of_time)
+    states = search(world_of_lines(tmp_path / "w", mapped_clauses), explore=True).states
+    assert [each.why for each in states.not_explored] == ["its time was over"]
+    assert (states.explored, states.executed + states.pruned) == (0, states.feasible)
+
+
 def test_a_strategy_that_does_not_give_all_states_is_left_alone(tmp_path: Path, mapped_clauses: Path) -> None:
     found = search(world_of_lines(tmp_path / "w", mapped_clauses, "0=0"), explore=True, strategy=Pathfinder(None))
     assert found.states.explored == 0
