@@ -143,7 +143,7 @@ def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool) -> M
             memory + "t",
             [(0, "over")] if over and not prints else (),
             prints="over" if over and prints else "",
-            timer=len(memory) < 7,
+            timer=len(memory) < 3,
         )
 
     return MessageProgram(
@@ -176,7 +176,7 @@ def visible(states: Iterator[State] | Sequence[State]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("effect_at", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("effect_at", [1, 2, 4, 9])
 @pytest.mark.parametrize(("servers", "times_out"), [(1, False), (1, True), (2, False), (2, True)])
 @pytest.mark.parametrize("prints", [True, False])
 def test_with_timers_that_tick_dpor_shows_all_that_anybody_may_see(
