@@ -90,13 +90,16 @@ def _zeros_on_zeros(trace: Trace, pieces: Pieces) -> Ints:
     would name.
     """
     events = trace.events
+    large = np.flatnonzero((events["kind"] == Kind.STORE) & (events["size"] >= _CLEARED_BYTES))
+    found = [np.empty(0, dtype=np.int64)]
+    if not len(large):
+        return found[0]
     updates, renames = trace.rows(Kind.STORE, Kind.WRITE), trace.rows(Kind.RENAME)
     replaced = {*events["file"][renames].tolist(), *events["aux"][renames].tolist()}
     size, start = (events[name][updates].astype(np.int64) for name in ("size", "offset"))
     end = start + np.maximum(size, 1)
     first, last = start // LINE_BYTES, (end - 1) // LINE_BYTES  # of the lines that each keeps pieces in
-    found = [np.empty(0, dtype=np.int64)]
-    for at in np.flatnonzero((events["kind"][updates] == Kind.STORE) & (size >= _CLEARED_BYTES)).tolist():
+    for at in np.searchsorted(updates, large).tolist():
         store, file = int(updates[at]), int(events["file"][updates[at]])
         if trace.files[file].first_size or file in replaced or np.frombuffer(trace.data(store), dtype=np.uint8).any():
             continue

@@ -193,20 +193,23 @@ def section_end(subject: Subject, cause: Cause) -> int | None:
     Else the first that is lost, which may be in a library that the program calls between two updates of its own. So it
     is of system calls, whose sentences are about what that first one does to the file.
     """
-    return cause.lost if subject.graph.family.names or not _continues(subject, cause) else cause.until
+    later = _later_end(subject, cause)
+    return cause.lost if later is None or subject.graph.family.names else later
 
 
 def until(subject: Subject, cause: Cause) -> str:
     """Where a section that is not atomic ends, if it continues after the two updates that its sentence names."""
-    end = cause.until
-    if end is None or end == section_end(subject, cause) or not _continues(subject, cause):
+    end = _later_end(subject, cause)
+    if end is None or not subject.graph.family.names:
         return ""
     return f"each crash from there until {name_of(subject, end)}{_place(subject, end)} leaves such a state"
 
 
-def _continues(subject: Subject, cause: Cause) -> bool:
+def _later_end(subject: Subject, cause: Cause) -> int | None:
+    """The update that ends a section, if it is later than the first that is lost."""
     lost, end = cause.lost, cause.until
-    return end is not None and lost is not None and subject.event_of(end) > subject.event_of(lost)
+    later = end is not None and lost is not None and subject.event_of(end) > subject.event_of(lost)
+    return end if later else None
 
 
 def crash_point(subject: Subject, cause: Cause) -> tuple[str, Location | None]:

@@ -94,7 +94,7 @@ static struct script_frame frame_of(struct tracee *thread, struct script *script
 {
     struct cc_code head = {0};
     size_t size = strlen(file);
-    if (!script->size || size != script->size || memcmp(file, script->text, size) != 0) {
+    if (size != script->size || memcmp(file, script->text, size) != 0) {
         memcpy(script->text, file, script->size = size);
         memcpy(script->path, file, size);
         script->path_size = path_absolute(thread, script->path, size);

@@ -127,7 +127,7 @@ class TickingWorld(MessageWorld):
 
 
 def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool) -> MessageProgram:
-    """Node 0 asks servers, and ends with the last answer, or by a time-out. Each server's timer fires 8 times, as Go's
+    """Node 0 asks servers, and ends with the last answer, or by a time-out. Each server's timer fires 4 times, as Go's
     monitor thread; one of these has an effect: the server prints or sends that its lease is over, and answers so."""
 
     def receives(node: int, memory: str, sender: int, data: str) -> Does:
