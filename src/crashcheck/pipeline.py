@@ -14,6 +14,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import NO_FACTS, ChangedCode
 from crashcheck.change.diff import Diff, head_commit
+from crashcheck.change.unreached import recorded_stacks, unreached
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Counting, Left, Meter, OutOfTime, within
 from crashcheck.checker.findings.counterpart import Signed
@@ -202,6 +203,11 @@ def _searched(
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
     if changed is not None and options.depth < 2:
         warnings = (*warnings, *changed.unrecorded(trace))
+    if options.change is not None and not recorded.facts.units:
+        warnings = (
+            *warnings,
+            *unreached(options.change, config.folder, recorded_stacks(recorded.subject, config.folder)),
+        )
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None:
         result = changed.mark(result)

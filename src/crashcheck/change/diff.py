@@ -351,10 +351,10 @@ def _untracked(root: Path) -> dict[str, FileDiff]:
     return files
 
 
-def run_git(folder: Path, *arguments: str) -> bytes:
-    """The output of a git command. Raises CrashcheckError(diff-git-failed)."""
+def run_git(folder: Path, *arguments: str, differs: bool = False) -> bytes:
+    """The output of a git command; of one that `differs`, 1 is no failure. Raises CrashcheckError(diff-git-failed)."""
     done = _try_git(folder, *arguments)
-    if done.returncode != 0:
+    if done.returncode not in (0, int(differs)):
         shown = done.stderr.decode("utf-8", "replace").strip()[:500]
         raise CrashcheckError("diff-git-failed", f"`git {arguments[0]}` failed in {folder}: {shown}")
     return done.stdout

@@ -1,0 +1,232 @@
+"""Functions of a change that update files, and by which a recorded run made no call: nothing in them was tested.
+
+This is for programs in any language whose system calls were recorded. What was run is known by the stacks of its calls;
+where functions begin in a source is known to git, which names the function of each hunk of a diff.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from crashcheck.change.diff import Diff, FileDiff, run_git
+from crashcheck.checker.results import Frame
+from crashcheck.checker.subject import Subject
+from crashcheck.source import SourceTree, repository_of, source_lines
+from crashcheck.wording import listed
+
+_LISTED = 5  # functions in a warning
+_DRIVERS = {  # of git, by the suffix of a source
+    **dict.fromkeys((".sh", ".bash"), "bash"),
+    **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp"), "cpp"),
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx"), "crashcheck-js"),
+    **dict.fromkeys((".pl", ".pm"), "perl"),
+    ".go": "golang",
+    ".java": "java",
+    ".kt": "kotlin",
+    ".php": "php",
+    ".py": "python",
+    ".rb": "ruby",
+    ".rs": "rust",
+}
+_JAVASCRIPT = (  # git has no driver of its own for it; a first line that begins with "!" excludes
+    r"!^[ \t]*(\}|if|for|while|switch|catch|else|do|try|return|throw|await|yield|new)([^A-Za-z0-9_$]|$)"
+    "\n"
+    r"^[ \t]*(.*[^A-Za-z0-9_$.])?(function)([^A-Za-z0-9_$].*)$"
+    "\n"
+    r"^[ \t]*([^(]*[=:][ \t]*(async[ \t]+)?(\([^;]*|[A-Za-z_$][A-Za-z0-9_$]*)[ \t]*=>.*)$"
+    "\n"
+    r"^[ \t]*([^=;.(]*[#A-Za-z0-9_$>]+[ \t]*\([^;]*\)[^;=]*\{)[ \t]*$"
+)
+# Tests and examples of a project write files, and are no part of the workload.
+_OF_TESTS = re.compile(r"(^|[/_.-])(tests?|specs?|__tests__|testing|bench(marks?)?|examples?|docs?)([/_.-]|$)", re.I)
+_OTHER = re.compile(r"\s*($|#|//|/?\*|--|(import|from|use|using|package)\s)")  # no code, or the names of other code
+_COMPILED = {"cpp", "golang", "java", "kotlin", "rust"}  # languages in which functions hold all that is run
+# What names an update of a file, or a sync, in the libraries of these languages; functions that the recorded program
+# calls for one are added.
+_UPDATES = (
+    r"\b(f(data)?sync(Sync)?|sync_(all|data)|syncfs|msync|sync_file_range|[sS]ync\(\)|force\((true|false)\))"
+    r"|\bos\.(replace|renames?|remove|unlink|truncate|p?writev?|link|symlink)\(|\bshutil\.\w+\("
+    r"|\bos\.(Rename|Remove(All)?|WriteFile|Create(Temp)?|OpenFile|Truncate|Link|Symlink)\("
+    r"|\b(rename|unlink|truncate)(Sync)?\(|\b(write|append|copy)(File|Text|Bytes)(Sync)?\(|\bwrite_(all|text|bytes)\("
+    r"|(?<![.\w])p?writev?\(|\b(fwrite|file_put_contents|createWriteStream|create_new|renameTo)\b"
+    r"|\bf?open\([^)]*,\s*(mode\s*=\s*)?[\"'][rbt]*[wax+>]"
+    r"|\bFiles\.(write|move|copy|delete|new(BufferedW|OutputS|ByteC))\w*\(|\b(FileOutputStream|FileWriter|RandomAccessFile)\b"
+    r"|\bfs::(write|rename|remove|copy)\w*|\bFile::create\b|\bFile(Utils)?\.(rename|write|delete|open|mv|cp)\b"
+    r"|^\s*(mv|cp|rm|dd|install|truncate|sync)\s|>>?\s*\"?\$"
+)
+_NOT_NAMES = {"func", "function", "async", "def", "fn", "sub", "pub", "static", "public", "private"}
+_NAMED = re.compile(r"([\w$]+[?!]?)\s*(?:<[^()]*>)?(?:\(|[=:](?!:))")
+_HOLDER = re.compile(r"\b(class|interface|struct|impl|trait|enum|module|mod|namespace|package|object|record)\b[^()]*$")
+_CONTINUES = re.compile(r"[{)#]|[A-Za-z_]\w*:$(?<!else:)(?<!try:)(?<!finally:)")  # what no function ends with
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)")
+_MARK = "\x01"
+
+
+Stack = Sequence[Frame]  # innermost first; files relative to the repository, "" outside of it
+
+
+def recorded_stacks(subject: Subject, folder: Path) -> Iterator[Stack]:
+    """The lines by which a recorded program made its calls, by the stacks of its scripts and of its machine code."""
+    tree, repository, trace = SourceTree(folder), repository_of(folder), subject.trace
+
+    def named(function: str, file: str, line: int) -> Frame:
+        return Frame(function, repository.name(tree.relative(file)), line)
+
+    for event in trace.one_of_each_call(np.flatnonzero(trace.events["site"])):
+        row = trace.events[event]
+        sites = map(trace.call_sites.get, (int(row["site"]), *trace.stack(int(row["stack"]))))
+        yield [named(site.name, site.module, site.line) for site in sites if site is not None and site.name]
+        own = subject.provenance.of(event)
+        if own is not None:
+            callers = (named(frame.function, frame.file, frame.line) for frame in own.stack)
+            yield [named(own.function, own.file, own.line), *callers]
+
+
+def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, ...]:
+    """A warning that names functions of the change which update files, and of which no line is on one of the stacks.
+
+    Files in languages of which no line is there are left out: that lines of theirs were known, nothing shows.
+    """
+    repository = repository_of(folder)
+    sources = [
+        file
+        for path, file in sorted(diff.files.items())
+        if _suffix(path) in _DRIVERS and not _OF_TESTS.search(path.removeprefix(repository.prefix))
+    ]
+    if not sources:
+        return ()
+    lines: dict[str, set[int]] = {}
+    names: dict[str, set[str]] = {}
+    called: set[str] = set()  # by code of the repository: what it calls for its updates
+    for stack in stacks:
+        for place in stack:
+            lines.setdefault(place.file, set()).add(place.line)
+            names.setdefault(place.file, set()).update(_words(place.function))
+        for inner, outer in pairwise(stack):
+            called.update(_words(inner.function)[-1:] if outer.file else ())
+    known = {_suffix(file) for file in lines if file}
+    texts = [_Text.of(repository.root, file) for file in sources if _suffix(file.path) in known]
+    updates = re.compile("|".join([_UPDATES, *(rf"\b{re.escape(name)}\(" for name in sorted(called))]))
+    missed = [
+        f"`{function.name}` ({function.file})" if function.name else function.file
+        for function in _functions(texts)
+        if function.touched
+        and any(updates.search(text) and not _OTHER.match(text) for text in function.texts)
+        and function.name not in names.get(function.file, ())
+        and not function.lines & lines.get(function.file, set())
+    ]
+    if not missed:
+        return ()
+    which = listed([*dict.fromkeys(missed)], _LISTED)
+    return (f"the workload updates no file by {which}, which the change touches: no crash there was tested",)
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[\w$]+", name)
+
+
+class _Line(NamedTuple):
+    text: str
+    number: int  # of the new side; 0: it was deleted
+    touched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A changed file with what was deleted from it."""
+
+    path: str
+    lines: Sequence[_Line]
+
+    @classmethod
+    def of(cls, root: Path, file: FileDiff) -> _Text:
+        deleted = {removal.before: removal.old.values() for removal in file.removals}
+        lines: list[_Line] = []
+        for number, text in enumerate((*source_lines(root / file.path), ""), 1):
+            lines += (_Line(old, 0, True) for old in deleted.get(number, ()))
+            lines.append(_Line(text, number, number in file.added))
+        return cls(file.path, lines)
+
+
+@dataclass(slots=True)
+class _Function:
+    """`name` is "" for what is in no function."""
+
+    file: str
+    name: str
+    touched: bool = False
+    texts: list[str] = field(default_factory=list)
+    lines: set[int] = field(default_factory=set)  # of the new side
+
+    def add(self, line: _Line) -> None:
+        self.touched |= line.touched and not _OTHER.match(line.text)
+        self.texts.append(line.text)
+        self.lines |= {line.number} - {0}
+
+
+def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
+    """The functions that are still there; a line is of the innermost one by which it is indented."""
+    for file, begun in zip(files, _beginnings(files), strict=True):
+        outside = _Function(file.path, "")
+        found = [outside]
+        around: list[tuple[int, _Function]] = []  # by their indentation
+        for at, line in enumerate(file.lines):
+            text = line.text.strip()
+            indent = len(line.text.expandtabs()) - len(line.text.expandtabs().lstrip())
+            if text and not _CONTINUES.match(text):
+                around = [each for each in around if each[0] < indent]
+            if at in begun and line.number:
+                function = _Function(file.path, _name(text)) if not _HOLDER.search(text) else outside
+                found.append(function)
+                around.append((indent, function))
+            inner = around[-1][1] if around else outside
+            if inner is not outside or (line.touched and _DRIVERS[_suffix(file.path)] not in _COMPILED):
+                inner.add(line)
+        yield from {id(function): function for function in found}.values()
+
+
+def _name(head: str) -> str:
+    """Of a function that begins with a line."""
+    names = (found[1] for found in _NAMED.finditer(head) if found[1] not in _NOT_NAMES)
+    return next(names, (_words(head) or [head])[-1])
+
+
+def _beginnings(files: Sequence[_Text]) -> list[set[int]]:
+    """The indices of the lines with which functions begin.
+
+    Each line is followed by one that differs in a diff, which names the nearest such line before each difference.
+    """
+    with tempfile.TemporaryDirectory(prefix="crashcheck-diff-") as name:
+        folder = Path(name)
+        for side, mark in (("a", ""), ("b", f"{_MARK}\n")):
+            (folder / side).mkdir()
+            for at, file in enumerate(files):
+                text = "".join(f"{line.text}\n{mark}" for line in file.lines)
+                (folder / side / f"{at:05}{_suffix(file.path)}").write_text(text, encoding="utf-8")
+        attributes = "".join(f"*{suffix} diff={driver}\n" for suffix, driver in _DRIVERS.items())
+        (folder / "attributes").write_text(attributes, encoding="utf-8")
+        attributes_file = f"core.attributesFile={folder}/attributes"
+        settings = ("-c", attributes_file, "-c", f"diff.crashcheck-js.xfuncname={_JAVASCRIPT}")
+        options = ("--no-index", "--no-ext-diff", "--no-color", "-U0")
+        shown = run_git(folder, *settings, "diff", *options, "a", "b", differs=True)
+    begun: list[set[int]] = []
+    for text in shown.decode("utf-8", "replace").split("\n"):
+        if text.startswith("diff --git "):
+            begun.append(set())
+        elif (hunk := _HUNK.match(text)) and hunk[2]:
+            lines, at = files[len(begun) - 1].lines, int(hunk[1]) - 1
+            if lines[at].text.strip().startswith(hunk[2].strip()):
+                begun[-1].add(at)
+    return begun

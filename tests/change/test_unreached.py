@@ -1,0 +1,218 @@
+"""Warnings of functions that a change touches and that no recorded call came from, for programs in many languages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashcheck.change.diff import parse
+from crashcheck.change.unreached import unreached
+from crashcheck.checker.results import Frame
+from support import settings_store
+from support.versions import Project
+
+# Of each language: a function that was run, `save`, and one that was not, `tidy`. A line of "tidy" begins it.
+SOURCES = {
+    "a.py": """class Store:
+    def save(
+        self,
+    ) -> None:
+        os.replace("a", "b")
+    async def tidy(self):
+        print(self)
+        def nested(): pass
+        os.fsync(3)
+if __name__ == "__main__":
+    Store().save()
+""",
+    "a.ts": """import { rename } from 'fs';
+export class Store {
+  async save(x: string): Promise<void> {
+    if (x) {
+      await fs.promises.writeFile(this.path, x);
+    }
+  }
+  private tidy<T>(x: T): boolean {
+    if (x) {
+      fs.unlinkSync(this.path);
+    }
+  }
+}
+""",
+    "arrow.js": """const save = async (p) => {
+  fs.renameSync(p, 'x');
+};
+exports.tidy = function (p) {
+  fs.fsyncSync(p);
+};
+""",
+    "A.java": """import java.io.FileWriter;
+public class A {
+    private FileWriter writer;
+    public void save(String x) throws IOException {
+        Files.write(path, x.getBytes());
+    }
+    protected <T> List<T> tidy(
+            T a)
+            throws IOException
+    {
+        channel.force(true);
+    }
+}
+""",
+    "a.go": """package main
+func (s *Store) save(x string) error {
+	return os.Rename("a", "b")
+}
+func tidy() {
+	if err := f.Sync(); err != nil {
+		panic(err)
+	}
+}
+""",
+    "a.rs": """impl Store {
+    pub fn save(&mut self) -> std::io::Result<()> {
+        self.file.sync_all()
+    }
+}
+pub(crate) fn tidy<T: AsRef<Path>>(p: T) {
+    fs::remove_file(p);
+}
+""",
+    "a.rb": """class Store
+  def save(x)
+    File.rename x, "b"
+  end
+
+  def self.tidy
+    @file.fsync
+  end
+end
+""",
+    "a.php": """<?php
+class Store
+{
+    public function save($x): void
+    {
+        file_put_contents($this->path, $x);
+    }
+}
+function tidy($p) {
+    rename($p, "x");
+}
+""",
+    "a.pl": """sub save {
+    open(my $f, '>', "a") or die;
+}
+sub tidy
+{
+    rename("a", "b");
+}
+""",
+    "a.sh": """save() {
+  echo "$1" > "$2"
+}
+function tidy {
+  mv "$1" "$2"
+}
+""",
+    "a.c": """static int
+save(const char *p)
+{
+#ifdef O_DSYNC
+	p++;
+#endif
+	if (fd < 0)
+		goto out;
+out:
+	return fsync(fd);
+}
+int tidy(const char *p)
+{
+	return rename(p, "x");
+}
+""",
+}
+
+
+def new_file(name: str, text: str) -> str:
+    rows = text.splitlines()
+    return f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{len(rows)} @@\n" + "".join(f"+{row}\n" for row in rows)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_of_a_new_file_the_function_that_was_not_run_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(SOURCES[name], encoding="utf-8")
+    change = parse(new_file(name, SOURCES[name]))
+    (warning,) = unreached(change, tmp_path, [[Frame("Store.save", name, 0)]])
+    what = f"`tidy` ({name}), which the change touches"
+    assert warning == f"the workload updates no file by {what}: no crash there was tested"
+    assert unreached(change, tmp_path, [[Frame("save", name, 0)], [Frame("tidy", name, 0)]]) == ()
+    tidy_line = next(at for at, row in enumerate(SOURCES[name].split("\n"), 1) if "tidy" in row)
+    assert unreached(change, tmp_path, [[Frame("save", name, 0)], [Frame("(anonymous)", name, tidy_line + 1)]]) == ()
+
+
+BEFORE = """import os
+def save(path):
+    write(path)
+def export(path):
+    os.fsync(path)
+    print(path)
+def show(path):
+    print(path)
+"""
+
+
+def test_a_sync_that_was_deleted_in_code_that_was_not_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(BEFORE.replace("    os.fsync(path)\n", ""), encoding="utf-8")
+    change = parse(
+        "--- a/a.py\n+++ b/a.py\n@@ -4,3 +4,2 @@\n def export(path):\n-    os.fsync(path)\n     print(path)\n"
+    )
+    (warning,) = unreached(change, tmp_path, [[Frame("save", "a.py", 3)]])
+    assert "`export` (a.py)" in warning
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "@@ -8,0 +8,1 @@\n+    print(path)\n",  # updates nothing
+        "@@ -3,0 +3,1 @@\n+    write(path)\n",  # was run
+        "@@ -6,0 +6,1 @@\n+    # of export\n",  # a comment
+    ],
+)
+def test_functions_that_update_nothing_or_were_run_or_did_not_change_are_not_named(change: str, tmp_path: Path) -> None:
+    (number,) = (int(part) for part in [change.split("+")[1].split(",")[0]])
+    rows = BEFORE.split("\n")
+    rows.insert(number - 1, change.split("\n+")[1].rstrip("\n"))
+    (tmp_path / "a.py").write_text("\n".join(rows), encoding="utf-8")
+    stacks = [[Frame("save", "a.py", 3)]]
+    assert unreached(parse(f"--- a/a.py\n+++ b/a.py\n{change}"), tmp_path, stacks) == ()
+
+
+def test_what_the_workload_calls_for_its_updates_is_known_to_update(tmp_path: Path) -> None:
+    text = "def save(path):\n    pack.put(path)\ndef export(path):\n    pack.put(path)\n"
+    (tmp_path / "a.py").write_text(text, encoding="utf-8")
+    stack = [Frame("put", "", 9), Frame("save", "a.py", 2)]
+    (warning,) = unreached(parse(new_file("a.py", text)), tmp_path, [stack])
+    assert "`export` (a.py)" in warning
+    assert unreached(parse(new_file("a.py", text)), tmp_path, [[Frame("save", "a.py", 2)]]) == ()
+
+
+def test_tests_and_languages_of_which_no_line_is_known_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    for name in ("tests/a.py", "a.go"):
+        (tmp_path / name).write_text(SOURCES[Path(name).name], encoding="utf-8")
+    text = "".join(new_file(name, SOURCES[Path(name).name]) for name in ("tests/a.py", "a.go"))
+    assert unreached(parse(text), tmp_path, [[Frame("save", "store.py", 1)]]) == ()
+
+
+def test_a_pull_request_with_no_finding_names_what_was_not_run(project: Project) -> None:
+    tool = 'import os\n\n\ndef export(path):\n    os.fsync(3)\n    os.rename(path, "x")\n'
+    for text in (tool, tool.replace("    os.fsync(3)\n", "")):
+        project.write("", more={**settings_store.files(), "tool.py": text})
+    code, report = project.run()
+    assert (code, report["findings"]) == (0, [])
+    assert report["run"]["warnings"] == [
+        "the workload updates no file by `export` (tool.py), which the change touches: no crash there was tested"
+    ]
