@@ -123,7 +123,10 @@ def test_a_check_reads_what_the_command_had_printed(
     [
         ("./check", "--check ./check names no folder to check"),
         ("grep -q new {pool}/f", "leaves these files, so the check must accept them"),
-        ("test -s {stdout} && test -d {pool}", "{stdout} is empty: the workload printed nothing."),
+        (
+            "test -s {stdout} && test -d {pool}",
+            "The check reads {stdout}, which is empty in every crash state: the workload printed nothing.",
+        ),
     ],
 )
 def test_a_check_that_cannot_judge_is_refused(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crashcheck.checker.budget import Left, OutOfTime, endless
 from crashcheck.checker.execution.tasks import FINAL, FIRST
-from crashcheck.checker.oracles.acknowledged import PRINTED_NOTHING
+from crashcheck.checker.oracles.acknowledged import never_acknowledged
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.search.timeouts import timeout_for
 from crashcheck.checker.verdicts.executor import Executor
@@ -33,7 +33,16 @@ def check_uncrashed(
     has_first = any(path.is_file() for path in recording.first.rglob("*"))
     with_first = config.check.first == "check" and has_first
     shown = (str(recording.pool), str(recording.first))
-    uncrashed(executor, first=with_first, shown_pools=shown, trace_lacks=run.unaccounted, forks=forks, left=left)
+    setup = executor.workers.setup
+    uncrashed(
+        executor,
+        first=with_first,
+        shown_pools=shown,
+        trace_lacks=run.unaccounted,
+        unacknowledged=lambda: never_acknowledged(setup.command.command, run.subject.trace, setup.recorded_stdout),
+        forks=forks,
+        left=left,
+    )
 
 
 def uncrashed(
@@ -42,13 +51,15 @@ def uncrashed(
     first: bool,
     shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
     trace_lacks: Callable[[], Sequence[str]] = tuple,
+    unacknowledged: Callable[[], Sequence[str]] = tuple,
     forks: bool = False,
     left: Left = endless,
 ) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
     `shown_pools`: folders with the final and the first image, for the command to try; `trace_lacks`: what the final
-    image, which is made from the trace, lacks of what the workload left. Raises CrashcheckError
+    image, which is made from the trace, lacks of what the workload left; `unacknowledged`: why the check is told of
+    nothing that the workload finished. Raises CrashcheckError
     check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output; and OutOfTime where `left`
     ends a run before the check's own limit does.
     How long they take decides how long those of crash states may take.
@@ -80,9 +91,7 @@ def uncrashed(
                 "Record what wrote there: docs/limits.md lists what is not recorded.",
             )
         setup = executor.workers.setup
-        printed = setup.recorded_stdout if final and setup.command.command.holds("stdout") else None
-        empty = printed is not None and not printed.stat().st_size
-        silent = f"{{stdout}} is empty: {PRINTED_NOTHING}. " if empty else ""
+        silent = "".join(f"{remark[0].upper()}{remark[1:]}. " for remark in unacknowledged()) if final else ""
         gone = _not_left(setup.command.command, Path(pool)) if final else ""
         limit = ""
         if mapped := executor.workers.limits.memory_bytes:  # one that needs more passes by hand
