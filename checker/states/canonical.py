@@ -57,8 +57,8 @@ class CanonicalStates:
         newest = next((id_ for id_ in reversed(pending) if id_ not in gone), -1)
         at = self._first(point, newest)
         if at < point:  # what is lost and was not issued by then was not there to be lost
-            issued, graph = space.issued(at), space.graph
-            lost = [id_ for id_ in gone if graph.whole(id_) < issued]
+            issued, parts = space.issued(at), len(space.graph)
+            lost = [id_ for id_ in gone if id_ < issued or (id_ >= parts and space.graph.whole(id_) < issued)]
         return space.without(at, tuple(lost))
 
     def _first(self, point: int, newest: int) -> int:
