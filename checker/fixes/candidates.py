@@ -409,11 +409,11 @@ class Candidates:
         until = crash if cause.kept is None else subject.event_of(cause.kept)
         functions = {place.owner for place in lost}
         near = []
-        for piece in subject.space.pending(cause.state.point):
+        pending = np.array(subject.space.pending(cause.state.point), dtype=np.int64)
+        pending = pending[subject.graph.kind[pending] == DATA]
+        for piece in pending[np.unique(subject.graph.event[pending], return_index=True)[1]].tolist():
             here = subject.place(piece)
-            if here is None or here.owner not in functions or subject.event_of(piece) >= until:
-                continue
-            if int(subject.graph.kind[piece]) == DATA:
+            if here is not None and here.owner in functions and subject.event_of(piece) < until:
                 near.append(piece)
         wider = self._places([*near, *(piece for piece in self._lost(cause))])
         known = {place.point for place in wider}

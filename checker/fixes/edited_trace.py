@@ -169,30 +169,28 @@ class Counterparts:
         """
         graph, now = self.space.graph, self.edit.graph
         crash = self.space.moment(state.point)
-        lost = {graph.whole(piece) for piece in self.space.lost(state)}
+        lost, pending = (
+            graph.wholes(np.array(pieces, dtype=np.int64))
+            for pieces in (self.space.lost(state), self.space.persisted(state))
+        )
         acknowledged = int(np.searchsorted(self._outputs, crash, side="left"))
         instant = int(self._outputs[acknowledged - 1]) if acknowledged else -1
-        pending = [graph.whole(piece) for piece in self.space.persisted(state)]
         durable = self.space.durable(state.point)
         for pieces in (pending, durable):
             if len(pieces):
                 instant = max(instant, int(graph.event[pieces].max()))
         at = int(self.edit.at[instant]) + 1 if instant >= 0 else 0
-        return not any(int(graph.event[p]) <= instant and int(now.durable_from[p]) <= at for p in lost)
+        return not bool(((graph.event[lost] <= instant) & (now.durable_from[lost] <= at)).any())
 
     def recorded(self, state: CrashState, space: StateSpace) -> CrashState:
         """The state of the recorded trace that a state of the edited one (of `space`) is."""
         crash = int(np.searchsorted(self.edit.at, space.moment(state.point), side="left"))
         point = int(np.searchsorted(self.space.points.event, crash, side="left"))
         held = set(space.persisted(state))
+        pending = np.array(self.space.pending(point), dtype=np.int64)
+        durable = pending[space.graph.durable_from[pending] <= space.moment(state.point)]
         wholes = {space.graph.whole(piece) for piece in held}
-        until = space.moment(state.point)
-        durable = (
-            piece
-            for piece in self.space.pending(point)
-            if piece not in wholes and int(space.graph.durable_from[piece]) <= until
-        )
-        return self._canonical.state(point, held.union(durable))
+        return self._canonical.state(point, held.union(piece for piece in durable.tolist() if piece not in wholes))
 
 
 def _span(events: Events) -> tuple[int, int]:

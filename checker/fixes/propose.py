@@ -148,7 +148,8 @@ class FixProposer:
         if best is None:
             return Fix("atomic", "no place in the source is known where a flush or a fence could be added")
         if best.after_failing >= best.before_failing:
-            return Fix("atomic", "no flush, fence or sync was found with which fewer crash states fail")
+            in_time = " in time" if time.monotonic() > ends else ""
+            return Fix("atomic", f"no flush, fence or sync was found{in_time} with which fewer crash states fail")
         return best
 
     def _nearest(

@@ -266,7 +266,9 @@ def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
     first = np.searchsorted(points.event, graph.event[mine], side="right")
     end = np.minimum(np.searchsorted(points.event, graph.durable_from[mine], side="left"), first + _SOON)
     seen: set[tuple[int, int, bool]] = set()
-    for piece, low, high in zip(mine.tolist(), first.tolist(), end.tolist(), strict=True):
+    common = np.stack([place[graph.event[mine]].view(np.int64), first, end])  # to the pieces of a large store
+    for row in np.sort(np.unique(common, axis=1, return_index=True)[1]).tolist():
+        piece, low, high = int(mine[row]), int(first[row]), int(end[row])
         own = int(place[int(graph.event[piece])])
         ended = points.acked[low:high] > (points.acked[low] if low < high else 0)
         keys = np.stack([place[updates[last[low:high]]], ended.astype(np.uint64)], axis=1)
