@@ -336,7 +336,7 @@ static void record_atomic(where at, uint64_t seq, const void *target, uint32_t s
                           uint64_t instance)
 {
     WITH_WRITER (writer) {
-        if (!__atomic_load_n(&at.unit->site_base, __ATOMIC_ACQUIRE))
+        if (at.unit && !__atomic_load_n(&at.unit->site_base, __ATOMIC_ACQUIRE))
             cc_unit_meet(writer, at.unit, seq);
         if (locked)
             fence_in_bracket(writer, at, seq + 1);

@@ -53,6 +53,7 @@ _FIRST = frozenset(
 )
 _SECOND = frozenset(["bcopy", "pread", "pread64", "read", "readlink", "realpath", "recv", "recvfrom"])
 _THIRD = frozenset(["readlinkat"])
+_LOCKS = ("pthread_mutex_", "pthread_rwlock_", "pthread_spin_", "pthread_cond_", "sem_")
 
 # name → (arguments that point to what is read, the one that bounds it, whether it ends at a zero byte). Read
 # to the end: where a comparison stopped is not asked.
@@ -103,12 +104,6 @@ QUIET = frozenset(
         "sched_yield",
         "usleep",
         "nanosleep",
-        "pthread_mutex_lock",
-        "pthread_mutex_unlock",
-        "pthread_mutex_trylock",
-        "pthread_rwlock_rdlock",
-        "pthread_rwlock_wrlock",
-        "pthread_rwlock_unlock",
         "pthread_self",
         "pthread_getspecific",
         "printf",
@@ -175,5 +170,7 @@ def destination(callee: str) -> int | None:
     if callee.startswith("_Z"):
         found = (index for name, index in _ALGORITHMS.items() if callee.startswith(name))
         return 0 if callee.startswith(_MEMBER) else next(found, None)
+    if callee.startswith(_LOCKS):
+        return 0
     name = callee.removeprefix("__").removesuffix("_chk").removesuffix("_nodrain").removesuffix("_persist")
     return next((index for index, names in enumerate((_FIRST, _SECOND, _THIRD)) if name in names), None)

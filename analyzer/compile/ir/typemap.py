@@ -164,8 +164,8 @@ class TypeMap:
         current: int | None = composite
         while current is not None and len(found) < 8:
             member = self._member(current, offset, span, stored, stored_size, following)
-            if member is None:
-                break
+            if member is None or (found and member.name.startswith("__")):
+                break  # what the program cannot name, as in pthread_mutex_t
             found.append((self._debug.name_of(current), member))
             inner = self._debug.strip(member.type)
             if not self._debug.is_composite(inner):

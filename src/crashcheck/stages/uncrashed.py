@@ -58,8 +58,8 @@ def uncrashed(
     """The final image, and the first one if asked, must pass before anything is crashed.
 
     `shown_pools`: folders with the final and the first image, for the command to try; `trace_lacks`: what the final
-    image, which is made from the trace, lacks of what the workload left; `unacknowledged`: why the check is told of
-    nothing that the workload finished. Raises CrashcheckError
+    image, which is made from the trace, lacks of what the workload left; `unacknowledged`: why nothing that
+    the workload finished is known to the check. Raises CrashcheckError
     check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output; and OutOfTime where `left`
     ends a run before the check's own limit does.
     How long they take decides how long those of crash states may take.
