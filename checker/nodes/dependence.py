@@ -31,6 +31,9 @@ fires is not searched. A time-out is quiet as well where it comes too late for a
 earlier: so when a timer first fires is.
 
 What an action enables follows it in every order: there is an edge, but nothing to reverse.
+
+With `clock_error` a timer that is due late may not fire as long as an earlier one is armed. So it is searched before
+the action that armed the earlier one; and, where time passes it later, before the action that disarmed it.
 """
 
 from __future__ import annotations

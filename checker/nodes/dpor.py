@@ -21,6 +21,7 @@ from itertools import takewhile
 from random import Random
 from typing import NamedTuple
 
+from crashcheck.checker.nodes.cuts import nodes_of
 from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint, same_lapse
 from crashcheck.checker.nodes.paths import Branch
 from crashcheck.checker.nodes.runs import Ending, Needs, NodeRun
@@ -90,6 +91,44 @@ class _State:
         return tuple(state.above[1] for state in self.path() if state.above is not None)
 
 
+class _EarlyTimers:
+    """The timers that may not fire yet as a run comes to its states (NodeRun.early).
+
+    `begun`: those for which that begins; `passed`: those whose time is now, but an action has disarmed them before:
+    which one, and what they need.
+    """
+
+    def __init__(self, run: NodeRun) -> None:
+        # constant
+        self._run = run
+        # changing
+        self._armed = Needs(run)
+        self._disarmed: dict[Action, tuple[int, frozenset[int]]] = {}
+        self.begun: list[Action] = []
+        self.passed: list[tuple[Action, tuple[int, frozenset[int]]]] = []
+
+    def reach(self, at: int) -> None:
+        """Take note of the next state."""
+        early = self._run.early
+        before, offered = early[at - 1] if at else (), self._run.offered[at]
+        gone = {timer: (at - 1, self.needs(timer)) for timer in before if timer not in {*early[at], *offered}}
+        self._disarmed.update(gone)
+        self._armed.reach(at, (*offered, *early[at]))
+        self.begun = [timer for timer in early[at] if timer not in before]
+        dues_ns = [one.due_ns for one in offered if one.kind is ActionKind.TIMER]
+        self.passed = [one for one in self._disarmed.items() if all(one[0].due_ns <= due_ns for due_ns in dues_ns)]
+        for timer, _ in self.passed:
+            del self._disarmed[timer]
+
+    def needs(self, timer: Action) -> frozenset[int]:
+        return self._armed.of(timer)
+
+
+def _may_arm(action: Action, nodes: Container[int]) -> bool:
+    """Whether an action may have armed a timer of some nodes which was not armed before."""
+    return action.kind is not ActionKind.TIMER and any(node in nodes for node in nodes_of(action))
+
+
 class Bound(NamedTuple):
     """What a search over partial orders may take; None: no bound."""
 
@@ -155,12 +194,14 @@ class Dpor:
         run = execution.shows
         states = self._states_of(choice, run)
         new = len(choice.prefix) - 1  # the first choice that the run it parts from does not have
-        order, needs = HappensBefore(), Needs(run)
+        order, needs, early = HappensBefore(), Needs(run), _EarlyTimers(run)
         excluded: set[Action] = set()  # what only a bound excludes
         for at, (offered, enabled) in enumerate(zip(run.offered, run.enabled, strict=True)):
             needs.reach(at, offered)
+            early.reach(at)
             before, excluded = excluded, set(offered) - set(enabled)
             if at > new:
+                self._race_of_early(states, run, order, early, at)
                 for failure in sorted(excluded - before):  # instead of those that used up its bound before it could
                     bound = BOUND_OF[failure.kind]
                     uses = {one for one in range(at) if BOUND_OF.get(run.chosen[one].kind) == bound}
@@ -219,6 +260,20 @@ class Dpor:
                 first = order.initials(at, later, order.before(later))
                 self._plan(state, [run.chosen[number] for number in first])
 
+    def _race_of_early(
+        self, states: Sequence[_State], run: NodeRun, order: HappensBefore, early: _EarlyTimers, at: int
+    ) -> None:
+        """Plan to let timers that could only fire too late, or not at all, do that earlier."""
+        first_due = {one.node for one in run.enabled[at] if one.kind is ActionKind.TIMER}
+        arming = {number for number in range(at) if _may_arm(run.chosen[number], first_due)}
+        for timer in early.begun:
+            self._race_of_possible(states, run, order, timer, at, early.needs(timer), arming)
+        for timer, (disarmed, needs) in early.passed:
+            before = order.closed(order.direct(footprint(timer, clock=True), needs))
+            first = order.initials(disarmed, at, before)
+            if at not in first:
+                self._plan(states[disarmed], [run.chosen[number] for number in first])
+
     def _race_of_possible(
         self,
         states: Sequence[_State],
@@ -233,7 +288,7 @@ class Dpor:
 
         `against`: of these choices, by their numbers, which.
         """
-        direct = order.direct(footprint(action), needs)
+        direct = order.direct(footprint(action, clock=run.clock), needs)
         for earlier in direct:
             if earlier in against:
                 first = order.initials(earlier, at, order.closed(direct))

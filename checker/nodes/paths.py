@@ -42,9 +42,11 @@ class UnevenChoice:
     times, for the same reason.)
     """
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, one_clock: bool = False) -> None:
+        """`one_clock`: all nodes have one, up to an error: no node's time passes alone."""
         # constant
         self._random = Random(seed)
+        self._one_clock = one_clock
         self._span = self._random.choice(_SPANS)
         self._stretch = self._random.choice(_STRETCHES)
         # Long stretches are rare: else nothing but timers happens.
@@ -63,7 +65,8 @@ class UnevenChoice:
         if self._passes is None or self._random.random() * self._stretch < 1:
             return None
         node, others = self._passes
-        timer = next((action for action in enabled if action.kind is ActionKind.TIMER and action.node == node), None)
+        timers = (action for action in enabled if action.kind is ActionKind.TIMER)
+        timer = next((action for action in timers if self._one_clock or action.node == node), None)
         return timer if _but_timers(enabled) == others else None
 
     def _drawn(self, enabled: Sequence[Action]) -> Action:
@@ -88,6 +91,7 @@ class UnevenChoice:
 
 
 _EVENTS = (4, 16, 64)  # of a phase, on average; a run draws one
+_TICKS_OF_AN_EVENT = 8  # timers without effect that count as one: phases of Java's nodes are 2 to 30 s of their time
 _HELD = (0.1, 0.3, 0.6)  # how many links are held in a phase; a run draws one
 _ALONE = (0.0, 0.5, 0.9)  # how often the time of one node alone passes; a run draws one
 _STAYS = (0.0, 0.5)  # how often the next phase keeps the links that are held, or the nodes whose time passes
@@ -106,9 +110,11 @@ class PhasedChoice:
     many and how often, as swarm testing does (Groce et al. 2012).
     """
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, one_clock: bool = False) -> None:
+        """`one_clock`: as UnevenChoice has it."""
         # constant
         self._random = Random(seed)
+        self._one_clock = one_clock
         self._events = self._random.choice(_EVENTS)
         self._share = self._random.choice(_HELD)
         self._alone = self._random.choice(_ALONE)
@@ -127,6 +133,8 @@ class PhasedChoice:
     def __call__(self, enabled: Sequence[Action]) -> Action:
         if self._others != _but_timers(enabled):
             self._left -= 1
+        elif self._one_clock:  # in which the timers of all nodes may tick for hours
+            self._left -= 1 / _TICKS_OF_AN_EVENT
         if self._left <= 0:
             self._next_phase(enabled)
         action = self._failure(enabled) or self._usual(enabled)
@@ -177,6 +185,8 @@ class PhasedChoice:
         return self._some_held and self._held.setdefault(link, self._random.random() < self._share)
 
     def _time_passes(self, node: int) -> bool:
+        if self._one_clock:
+            return True
         if self._passing is not None:
             return node == self._passing
         return self._passes.setdefault(node, self._random.random() < 1 / 2)
@@ -196,9 +206,9 @@ def _source(action: Action) -> _Source:
     return (action.kind.value, action.node)
 
 
-def _at_random(seed: str) -> Callable[[Sequence[Action]], Action]:
+def _at_random(seed: str, one_clock: bool) -> Callable[[Sequence[Action]], Action]:
     """One of the ways to choose at random: each finds what the other one does not."""
-    return Random(f"{seed}/way").choice((UnevenChoice, PhasedChoice))(seed)
+    return Random(f"{seed}/way").choice((UnevenChoice, PhasedChoice))(seed, one_clock=one_clock)
 
 
 class SleepPath(Path[Action]):
@@ -208,10 +218,16 @@ class SleepPath(Path[Action]):
         self._forced = len(branch.prefix)
         self._asleep = dict(branch.asleep)
         self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
-        self._choose = _at_random(branch.seed) if branch.seed else first
+        self._seed = branch.seed
+        self._choose: Callable[[Sequence[Action]], Action] = first
         self._passing = branch.passing
         self._passes = -1  # the node whose timers fire
         super().__init__(branch.prefix, self._pick)
+
+    def begin(self, *, one_clock: bool) -> None:
+        """The run begins. `one_clock`: all nodes have one, up to an error."""
+        if self._seed:
+            self._choose = _at_random(self._seed, one_clock)
 
     def _pick(self, enabled: Sequence[Action]) -> Action:
         awake = [action for action in enabled if action not in self._asleep]

@@ -130,6 +130,7 @@ class NodeRun:
     offered: tuple[Sequence[Action], ...]  # what was possible
     # what the bounds allow of it; of lapses, which no state shows before the next choice, those that are known by then
     enabled: tuple[Sequence[Action], ...]
+    early: tuple[Sequence[Action], ...]  # timers that only the other nodes' clocks did not permit yet
     set_up: tuple[ActionResult, ...]  # what happened before the first choice
     results: tuple[ActionResult, ...]
     footprints: tuple[Footprint, ...]
@@ -138,6 +139,7 @@ class NodeRun:
     uncontrolled: tuple[str, ...] = ()  # what may differ when the run is repeated, with the node
     failing_cut: Sequence[Action] = ()  # if the run did not fail: actions after which, without the others, a check does
     all_cuts: bool = True  # whether all consistent cuts were judged
+    clock: bool = False  # all nodes have one clock, up to an error
     untried_disks: int = 0  # crashes of machines that may leave more than was offered
     met_faults: frozenset[int] = frozenset()  # the numbers of those with which a call failed
 
@@ -176,9 +178,10 @@ class _Executing:
         self._footprints: list[Footprint] = []
 
     def run(self) -> NodeRun:
+        self._path.begin(one_clock=self._rules.clock)
         offered = self._with_lapses(self._after_set_up())
         self._checks.begun(self._world)
-        seen, reached = [offered], list[list[Action]]()
+        seen, reached, early = [offered], list[list[Action]](), [self._world.early]
         ending = Ending.COMPLETE
         while True:
             # The order is stable: what happens by default is no failure as long as anything else may happen.
@@ -206,6 +209,7 @@ class _Executing:
                 self._footprints.append(footprint(action, clock=self._rules.clock))
                 self._fail(Wrong.DIVERGENCE, action.node)
                 seen.append(())
+                early.append(())
                 reached.append([])
                 ending = Ending.UNREST
                 break
@@ -213,6 +217,7 @@ class _Executing:
             seen[-1], reached[-1] = (*offered, *shown), [*enabled, *shown]
             before, offered = offered, self._with_lapses(self._world.enabled())
             seen.append(offered)
+            early.append(self._world.early)
             self._take(result, self._moved_timers(action, before, offered))
         if self._failure is None and (ending is not Ending.ASLEEP or isinstance(self._path, ExactPath | SteeredPath)):
             self._judge_progress()
@@ -221,12 +226,14 @@ class _Executing:
             self._path,
             tuple(seen),
             tuple(reached),
+            tuple(early),
             tuple(_with_stacks(self._set_up, stacks)),
             tuple(_with_stacks(self._results, stacks)),
             tuple(self._footprints),
             ending,
             self._failure,
             tuple(self._uncontrolled()),
+            clock=self._rules.clock,
             untried_disks=self._world.untried_disks,
             met_faults=frozenset(self._world.met_faults),
         )

@@ -37,6 +37,9 @@ class NodePlan:
 _FROM_THE_START = 0.1
 
 
+_ALONE = 2 * ROUND  # runs of a round of `hybrid` before the first random ones
+
+
 class NodeFrontier(Protocol):
     """A frontier of runs (schedules.Frontier)."""
 
@@ -125,10 +128,11 @@ class RandomRuns:
 
 
 class Hybrid:
-    """Rounds of DPOR with so many backtracks, each from a new random run (MODIST 4.5), and random runs between them.
+    """Rounds of DPOR with so many backtracks, each from a new random run (MODIST 4.5), and as many random runs.
 
     It ends with the first round that does without the bound: that one has made all. So a small program has no random
-    runs beside.
+    runs beside: these begin once a round has made _ALONE runs, and are made in turn with its own from there on: the
+    branches of a round differ in the last actions of one run, and programs that begin slowly make one run a second.
     """
 
     def __init__(self, rounds: int, backtracks: int, seed: int) -> None:
@@ -140,7 +144,8 @@ class Hybrid:
         self._round_number = 0
         self._dpor = self._new()
         self._random_runs = RandomRuns(rounds * (backtracks + 1), f"{seed}/between")
-        self._random_left = 0  # runs until the next round of DPOR
+        self._of_round = 0  # runs of DPOR
+        self._random_left = 0  # random runs that are due
         self._at_random: set[Branch] = set()  # those that are under way
 
     def _new(self) -> Dpor:
@@ -151,18 +156,21 @@ class Hybrid:
         return self._dpor.left_out
 
     def round(self) -> Sequence[Branch]:
-        if self._random_left > 0:
+        if self._random_left >= ROUND:
             runs = self._random_runs.round()
             self._random_left -= len(runs)
             self._at_random.update(runs)
             return runs
         if found := self._dpor.round():
+            self._of_round += len(found)
+            self._random_left += len(found) if self._of_round > _ALONE else 0
             return found
         if not self.left_out or self._round_number + 1 >= self._rounds:
             return ()
         self._round_number += 1
         self._dpor = self._new()
-        self._random_left = 1 + (self._bound.branches or 0)
+        self._random_left += min(self._of_round, _ALONE)
+        self._of_round = 0
         return self.round()
 
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:

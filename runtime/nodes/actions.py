@@ -165,6 +165,11 @@ class World(Protocol):
         """Whether there are timers that are not offered, because they have ticked for long without effect."""
         return False
 
+    @property
+    def early(self) -> Sequence[Action]:
+        """The first timers of nodes that may not fire yet, because those of other nodes are due so much earlier."""
+        return ()
+
     def permits(self, action: Action) -> bool:
         """Whether a LAPSE, which is never among what is enabled, may happen now: only an action that was taken here in
         this run or another one shows it (ActionResult.lapses)."""

@@ -90,7 +90,7 @@ static struct thread *carry_out(const struct cc_frame *order, unsigned char *byt
     struct object *object = socket_of(order), *from = object_numbered(order->other);
     node->index = order->node;
     node->read_clock = false;
-    node->clock_reads = 0;
+    memset(node->clock_reads, 0, sizeof node->clock_reads);
     node->turns++;
     if (order->value > node->now)
         node->now = order->value;

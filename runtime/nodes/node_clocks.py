@@ -36,11 +36,21 @@ class NodeClocks:
 
     def may_fire(self) -> Iterator[tuple[int, Timer]]:
         """Of each node that is not idle the timers that are due first; of these, all that the clocks' error permits."""
-        latest_ns = NEVER_NS if self._error_ns is None else self._earliest_ns() + self._error_ns
+        latest_ns = self._latest_first_ns()
+        return ((index, timer) for index, timer in self._first() if timer.due_ns <= latest_ns)
+
+    def early(self) -> Iterator[tuple[int, Timer]]:
+        """Those that it does not permit."""
+        latest_ns = self._latest_first_ns()
+        return ((index, timer) for index, timer in self._first() if timer.due_ns > latest_ns)
+
+    def _first(self) -> Iterator[tuple[int, Timer]]:
         for index, node in enumerate(self._nodes):
             for timer in () if self._is_idle(node.timers) else node.timers.first():
-                if timer.due_ns <= latest_ns:
-                    yield index, timer
+                yield index, timer
+
+    def _latest_first_ns(self) -> int:
+        return NEVER_NS if self._error_ns is None else self._earliest_ns() + self._error_ns
 
     def _is_idle(self, timers: NodeTimers) -> bool:
         """Whether a node has ticked for long without effect; with an error of the clocks, whether all

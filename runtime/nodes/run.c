@@ -110,7 +110,7 @@ static bool read_stamp(struct thread *thread)
     if (code[1] != 0x31 && !with_processor)
         return false;
     uint64_t stamp = time_of(node, CLOCK_MONOTONIC) + node->ticks++;
-    clock_read(node);
+    clock_read(node, now.rsp);
     now.rax = stamp & UINT32_MAX;
     now.rdx = stamp >> 32;
     if (with_processor)

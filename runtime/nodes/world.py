@@ -7,6 +7,7 @@ import socket
 import subprocess
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 
 from crashcheck.runtime.build import NodePrograms, build_nodes
@@ -30,6 +31,7 @@ from crashcheck.runtime.nodes.network import Network, Packet, Request, packet_ac
 from crashcheck.runtime.nodes.node_clocks import NodeClocks
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
 from crashcheck.runtime.nodes.steps import ActionStep, log_line
+from crashcheck.runtime.nodes.timers import Timer
 from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, StartFlag, Wire, WireFrame, error_of
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
@@ -40,6 +42,10 @@ _QUIET = (NodeEvent.ARMED, NodeEvent.DISARMED, NodeEvent.CLOCK_READ, NodeEvent.C
 # Actions after which files and output are as before, unless the node changes them.
 _KEEPING = (ActionKind.CONNECT, ActionKind.DELIVER, ActionKind.LOSE, ActionKind.DUPLICATE, ActionKind.TIMER)
 _ERROR_BITS = 16  # of an error; what is above is the fault's number
+
+
+def _timer_action(node: int, timer: Timer) -> Action:
+    return Action(ActionKind.TIMER, node, -1, timer.number, 0, timer.due_ns)
 
 
 class NodeWorld(World):
@@ -103,6 +109,10 @@ class NodeWorld(World):
 
     def enabled(self) -> Sequence[Action]:
         return tuple(self._possible())
+
+    @property
+    def early(self) -> Sequence[Action]:
+        return tuple(starmap(_timer_action, self._clocks.early()))
 
     def permits(self, action: Action) -> bool:
         return self._clocks.permits(action)
@@ -191,7 +201,7 @@ class NodeWorld(World):
         for packet in sorted(self._deliverable(), key=lambda packet: packet.order):
             yield packet_action(ActionKind.DELIVER, packet)
         for index, timer in sorted(self._clocks.may_fire(), key=lambda each: (each[1].due_ns, each[0], each[1].number)):
-            yield Action(ActionKind.TIMER, index, -1, timer.number, 0, timer.due_ns)
+            yield _timer_action(index, timer)
         yield from failures(self._nodes, self._network, self._cuts)
 
     def _is_cut(self, one: int, other: int) -> bool:

@@ -38,6 +38,8 @@ class MessageProgram:
     fires: Callable[[int, str], Does] = lambda node, memory: Does(memory)
     tcp: bool = False
     failures: Mapping[str, int] = field(default_factory=dict)
+    lasts: Callable[[int, str], int] = lambda node, memory: 1  # how long a node's timer lasts, armed with this memory
+    clock_error: int | None = None  # None: each node has a clock of its own
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Node:
     armed: bool = False
     timers: int = 0  # armed so far
     crashes: int = 0
+    now: int = 0
+    due: int = 0  # of its timer
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ def _does(
         ended=does.ends is not None,
         armed=armed and does.ends is None,
         timers=old.timers + bool(does.timer),
+        due=old.now + program.lasts(node, does.memory) if does.timer else old.due,
     )
     sent, out = dict(state.sent), []
     for receiver, data in does.sends:
@@ -82,7 +87,8 @@ def _does(
     if does.ends is not None:
         waiting = tuple(one for one in waiting if one.receiver != node)
     ended = None if does.ends is None else does.ends << 8
-    result = ActionResult(action or Action(ActionKind.START, node), tuple(out), False, does.prints.encode(), ended)
+    begun = action or Action(ActionKind.START, node)
+    result = ActionResult(begun, tuple(out), bool(does.timer), does.prints.encode(), ended)
     return replace(state, nodes=nodes, sent=sent, waiting=waiting), result
 
 
@@ -105,9 +111,7 @@ def possible(program: MessageProgram, state: State) -> list[Action]:
         first.setdefault((one.sender, one.receiver), one.number)
     messages = [one for one in state.waiting if not program.tcp or first[one.sender, one.receiver] == one.number]
     out = [Action(ActionKind.DELIVER, one.receiver, one.sender, one.number) for one in messages]
-    out += [
-        Action(ActionKind.TIMER, at, -1, node.timers) for at, node in enumerate(state.nodes) if node.armed and node.up
-    ]
+    out += [timer for timer in timers(state) if timer not in held(program, state)]
     out += [Action(ActionKind.RESTART, at, -1, node.crashes) for at, node in enumerate(state.nodes) if not node.up]
     if program.failures.get("loss") and not program.tcp:
         out += [Action(ActionKind.LOSE, one.receiver, one.sender, one.number) for one in messages]
@@ -120,6 +124,22 @@ def possible(program: MessageProgram, state: State) -> list[Action]:
             if node.up and not node.ended
         ]
     return out
+
+
+def timers(state: State) -> list[Action]:
+    return [
+        Action(ActionKind.TIMER, at, -1, node.timers, 0, node.due)
+        for at, node in enumerate(state.nodes)
+        if node.armed and node.up
+    ]
+
+
+def held(program: MessageProgram, state: State) -> list[Action]:
+    """The timers that the clocks do not permit yet."""
+    armed = timers(state)
+    earliest = min((timer.due_ns for timer in armed), default=0)
+    error = program.clock_error
+    return [] if error is None else [timer for timer in armed if timer.due_ns > earliest + error]
 
 
 def permitted(program: MessageProgram, state: State) -> list[Action]:
@@ -147,6 +167,9 @@ def step(program: MessageProgram, state: State, action: Action) -> tuple[State, 
         )
     if action.kind is ActionKind.TIMER:
         state = _with(state, node, replace(old, armed=False))
+        for at, each in enumerate(state.nodes) if program.clock_error is not None else ():
+            passed = old.due - (program.clock_error or 0) * (at != node)
+            state = _with(state, at, replace(each, now=max(each.now, passed)))
         return _does(program, state, node, program.fires(node, old.memory), action)
     if action.kind is ActionKind.RESTART:
         state = _with(state, node, replace(old, up=True, memory=""))
@@ -173,6 +196,10 @@ class MessageWorld(World):
 
     def enabled(self) -> Sequence[Action]:
         return [self._to_start[0].action] if self._to_start else possible(self.program, self.reached)
+
+    @property
+    def early(self) -> Sequence[Action]:
+        return held(self.program, self.reached)
 
     def permits(self, action: Action) -> bool:
         return False  # no node compares times

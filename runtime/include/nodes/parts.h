@@ -55,6 +55,7 @@
 
 #define NODES 64u
 #define SECOND 1000000000ull
+#define STACK_DEPTHS 64 /* that are told apart where a clock is read */
 #define FOREVER UINT64_MAX
 #define SETS 3u /* of a select */
 
@@ -74,7 +75,7 @@ struct node {
     bool explores;          /* which of several threads continues is the caller's choice */
     bool chooses;           /* such a choice is due: no thread of it runs by itself */
     bool maps_files;        /* a process had shared files as memory */
-    uint32_t clock_reads;   /* in this step */
+    uint32_t clock_reads[STACK_DEPTHS]; /* in this step, by the stack's depth */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
     int outputs[2];         /* its standard output and error */
@@ -159,7 +160,7 @@ void unqueue(struct thread *thread);
 struct thread *next_ready(void);                /* takes it from the queue; NULL: none, but of nodes whose caller chooses */
 bool may_run(void);                             /* whether one is in the queue */
 void name_uncontrolled(struct node *node, const char *what);
-void clock_read(struct node *node);
+void clock_read(struct node *node, uint64_t stack);
 uint64_t random_bits(struct node *node);
 void random_fill(struct node *node, void *to, size_t size);
 static inline uint64_t argument(const struct thread *thread, int number)

@@ -16,7 +16,7 @@ static enum then gettime_enter(struct thread *thread)
         return compared(thread);
     if (time_base(clock) == FOREVER)
         return answer(thread, -EINVAL);
-    clock_read(thread->process->node);
+    clock_read(thread->process->node, thread->now.rsp);
     return answer(thread, time_write(thread, argument(thread, 1), time_of(thread->process->node, clock)) ? 0 : -EFAULT);
 }
 
@@ -29,7 +29,7 @@ static enum then getres_enter(struct thread *thread)
 
 static enum then gettimeofday_enter(struct thread *thread)
 {
-    clock_read(thread->process->node);
+    clock_read(thread->process->node, thread->now.rsp);
     uint64_t ns = time_of(thread->process->node, CLOCK_REALTIME);
     struct timeval time = {(time_t)(ns / SECOND), (suseconds_t)(ns % SECOND / 1000)};
     struct timezone zone = {0, 0};
@@ -40,7 +40,7 @@ static enum then gettimeofday_enter(struct thread *thread)
 
 static enum then time_enter(struct thread *thread)
 {
-    clock_read(thread->process->node);
+    clock_read(thread->process->node, thread->now.rsp);
     int64_t seconds = (int64_t)(time_of(thread->process->node, CLOCK_REALTIME) / SECOND);
     if (argument(thread, 0) && !memory_write(thread, argument(thread, 0), &seconds, sizeof seconds))
         return answer(thread, -EFAULT);
@@ -50,7 +50,7 @@ static enum then time_enter(struct thread *thread)
 static enum then times_enter(struct thread *thread)
 {
     struct tms none = {0, 0, 0, 0};
-    clock_read(thread->process->node);
+    clock_read(thread->process->node, thread->now.rsp);
     if (argument(thread, 0) && !memory_write(thread, argument(thread, 0), &none, sizeof none))
         return answer(thread, -EFAULT);
     return answer(thread, (int64_t)(time_of(thread->process->node, CLOCK_MONOTONIC) / (SECOND / TICKS)));

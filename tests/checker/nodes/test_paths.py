@@ -92,6 +92,20 @@ def test_in_some_phases_a_node_times_out_thirty_times_while_a_message_to_it_is_h
     assert sum(count == 0 for count in counts) > 20
 
 
+def test_in_some_phases_time_passes_for_all_nodes_of_one_clock_while_a_message_is_held() -> None:
+    """Of one node alone it cannot pass, so each of forty timers is another node's."""
+    message = Action(ActionKind.DELIVER, 0, 1)
+
+    def ticks(seed: int) -> int:
+        choose = PhasedChoice(str(seed), one_clock=True)
+        timers = (Action(ActionKind.TIMER, number % 3, -1, number) for number in range(300))
+        return next((number for number, timer in enumerate(timers) if choose([message, timer]) == message), 300)
+
+    counts = [ticks(seed) for seed in range(100)]
+    assert sum(count >= 40 for count in counts) > 10
+    assert counts.count(300) < 10
+
+
 def test_phases_are_the_same_for_one_seed_and_take_failures_a_few_times_at_most_in_most_runs() -> None:
     actions = [Action(ActionKind.DELIVER, 0, 1), TIMER, Action(ActionKind.CRASH_PROCESS, 0)]
     choices = [[choose(actions) for _ in range(100)] for choose in map(PhasedChoice, "aab")]

@@ -54,7 +54,7 @@ class Searched:
         self.left: list[State] = []
         worlds: dict[Order, MessageWorld] = {}
         roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
-        rules = RunRules(roles, 1000, program.failures)
+        rules = RunRules(roles, 1000, program.failures, clock=program.clock_error is not None)
 
         def begin(branch: Branch) -> Awaited[Execution[Action, NodeRun]]:
             made = world(program)
@@ -191,6 +191,48 @@ def test_with_timers_that_tick_dpor_shows_all_that_anybody_may_see(
 def test_a_tick_after_which_nothing_happens_is_one_run_with_all_that_follow() -> None:
     reduced = Searched(tickers(1, 9, prints=True, times_out=True), "dpor", world=TickingWorld, ends=[0])
     assert len(reduced.orders) == 8
+
+
+def late_sleeper() -> MessageProgram:
+    """Node 0 sleeps for longer than node 1, which begins first: node 0 wakes up first only if it begins first."""
+
+    def receives(node: int, memory: str, sender: int, data: str) -> Does:
+        return Does(memory, (), f"{data} ", timer=data == "sleep")
+
+    return MessageProgram(
+        3,
+        lambda node: Does("", [(1, "sleep"), (0, "sleep")] if node == 2 else ()),
+        receives,
+        lambda node, memory: Does(memory, [(1, "awake")] if node == 0 else ()),
+        lasts=lambda node, memory: 1 if node else 3,
+        clock_error=0,
+    )
+
+
+def late_time_out() -> MessageProgram:
+    """Node 0 waits for an answer, for as long as three timers of node 1 need."""
+
+    def receives(node: int, memory: str, sender: int, data: str) -> Does:
+        return Does(memory, (), "answered ", timer=False)
+
+    def fires(node: int, memory: str) -> Does:
+        return Does(memory + "t", (), "late " if node == 0 else "tick ", timer=node == 1 and len(memory) < 3)
+
+    return MessageProgram(
+        3,
+        lambda node: Does("", [(0, "answer")] if node == 2 else (), timer=node < 2),
+        receives,
+        fires,
+        lasts=lambda node, memory: 1 if node else 3,
+        clock_error=0,
+    )
+
+
+@pytest.mark.parametrize(("program", "runs"), [(late_sleeper(), 5), (late_time_out(), 3)], ids=["sleeper", "time-out"])
+def test_with_one_clock_a_timer_fires_also_before_what_keeps_it_from_that(program: MessageProgram, runs: int) -> None:
+    reduced = Searched(program, "dpor")
+    assert (reduced.stop, len(reduced.orders)) == (StopReason.EXHAUSTED, runs)
+    assert visible(reduced.left) == visible(every_end(program))
 
 
 def lock() -> MessageProgram:

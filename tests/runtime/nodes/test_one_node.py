@@ -148,6 +148,19 @@ def test_a_loop_that_waits_by_reading_the_clock_ends(worlds: Worlds) -> None:
     assert [output(by_default(worlds((sys.executable, "-c", code))), 0) for _ in range(2)] == [b"over\n"] * 2
 
 
+def test_a_program_that_reads_the_clock_at_many_depths_of_its_stack_does_not_wait(worlds: Worlds) -> None:
+    code = """
+import time
+def read(depth):
+    [time.monotonic() for _ in range(40)]
+    return [*map(read, [depth - 1])] if depth else None  # through C, as nested calls of Python share a frame of it
+begin = time.monotonic()
+read(50)
+print(time.monotonic() - begin)
+"""
+    assert output(by_default(worlds((sys.executable, "-c", code))), 0) == b"0.0\n"
+
+
 def test_a_node_that_other_programs_keep_from_computing_gets_more_time(worlds: Worlds, tmp_path: Path) -> None:
     begun = tmp_path / "world0" / "n0" / "begun"
     code = "open('begun', 'w').close()\nfor _ in range(3_000_000): pass\nprint('done')"
