@@ -1,6 +1,9 @@
 /* Library functions that write memory: what they store is taken from their source before they run, or from
  * their target after. */
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
 
 #include "interpose/fills.h"
 #include "recorder/events.h"
@@ -213,3 +216,44 @@ EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t capacit
 {
     return limited_add(cc_from_wrapper(), target, source, capacity);
 }
+
+/* What instrumented code alone is recorded to call: other code does all the time, on memory of its own. The order of threads'
+ * accesses to other memory, which the guard learns, has no such call. */
+static void gave(where at, uint64_t seq, void *target, size_t size)
+{
+    int saved = errno;
+    if (seq && size)
+        cc_update(at, seq, target, target, 0, size, BULK, 0);
+    errno = saved;
+}
+
+#define GIVES(result, name, parameters, target, most, size, arguments)                                                     \
+    WRAP(result, name, parameters, name arguments, (__extension__({                                                       \
+             uint64_t seq_ = cc_will_fill(target, most);                                                                   \
+             result got = name arguments;                                                                                  \
+             gave(at, seq_, target, size);                                                                                 \
+             got;                                                                                                          \
+         })))
+
+GIVES(time_t, time, (time_t * target), target, sizeof *target, sizeof *target, (target))
+GIVES(int, clock_gettime, (clockid_t clock, struct timespec *target), target, sizeof *target, got ? 0 : sizeof *target,
+      (clock, target))
+GIVES(int, gettimeofday, (struct timeval *restrict target, void *restrict zone), target, sizeof *target,
+      got ? 0 : sizeof *target, (target, zone))
+GIVES(struct tm *, gmtime_r, (const time_t *restrict from, struct tm *restrict target), target, sizeof *target,
+      got ? sizeof *target : 0, (from, target))
+GIVES(struct tm *, localtime_r, (const time_t *restrict from, struct tm *restrict target), target, sizeof *target,
+      got ? sizeof *target : 0, (from, target))
+GIVES(size_t, strftime,
+      (char *restrict target, size_t capacity, const char *restrict format, const struct tm *restrict from), target,
+      capacity, got ? got + 1 : 0, (target, capacity, format, from))
+GIVES(int, rand_r, (unsigned *target), target, sizeof *target, sizeof *target, (target))
+
+static void sorted(where at, void *target, size_t count, size_t size, __compar_fn_t compare)
+{
+    uint64_t seq = cc_will_fill(target, count * size);
+    qsort(target, count, size, compare);
+    gave(at, seq, target, count * size);
+}
+WRAP(void, qsort, (void *target, size_t count, size_t size, __compar_fn_t compare), qsort(target, count, size, compare),
+     sorted(at, target, count, size, compare))

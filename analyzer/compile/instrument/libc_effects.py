@@ -19,21 +19,26 @@ _FIRST = frozenset(
         "getentropy",
         "gethostname",
         "getrandom",
+        "gettimeofday",
         "memccpy",
         "memcpy",
         "memmove",
         "mempcpy",
         "memset",
+        "qsort",
+        "rand_r",
         "snprintf",
         "sprintf",
         "stpcpy",
         "stpncpy",
         "strcat",
         "strcpy",
+        "strftime",
         "strlcat",
         "strlcpy",
         "strncat",
         "strncpy",
+        "time",
         "vsnprintf",
         "vsprintf",
         "wcpcpy",
@@ -51,7 +56,10 @@ _FIRST = frozenset(
         "pmem_memset",
     ]
 )
-_SECOND = frozenset(["bcopy", "pread", "pread64", "read", "readlink", "realpath", "recv", "recvfrom"])
+_SECOND = frozenset(
+    ["bcopy", "clock_gettime", "gmtime_r", "localtime_r", "pread", "pread64", "read", "readlink", "realpath", "recv"]
+    + ["recvfrom"]
+)
 _THIRD = frozenset(["readlinkat"])
 _LOCKS = ("pthread_mutex_", "pthread_rwlock_", "pthread_spin_", "pthread_cond_", "sem_")
 
@@ -98,9 +106,6 @@ QUIET = frozenset(
         "getpid",
         "getppid",
         "gettid",
-        "time",
-        "clock_gettime",
-        "gettimeofday",
         "sched_yield",
         "usleep",
         "nanosleep",

@@ -27,9 +27,8 @@
 #define CALLED_AT(at)
 #endif
 
-/* A model: `call` is the bare call, `modelled` the recorded one, which sees `at`. The interposed name leaves
- * calls alone that a modelled library function makes. */
-#define MODEL(result, name, parameters, call, modelled)                                                                \
+/* A model of what instrumented code calls: `call` is the bare call, `modelled` the recorded one, which sees `at`. */
+#define WRAP(result, name, parameters, call, modelled)                                                                 \
     EXPORTED result cc_wrap_##name parameters;                                                                         \
     EXPORTED result cc_wrap_##name parameters                                                                          \
     {                                                                                                                  \
@@ -40,7 +39,11 @@
             return call;                                                                                               \
         }                                                                                                              \
         return modelled;                                                                                               \
-    }                                                                                                                  \
+    }
+
+/* The same, of what any code calls. The interposed name leaves calls alone that a modelled library function makes. */
+#define MODEL(result, name, parameters, call, modelled)                                                                \
+    WRAP(result, name, parameters, call, modelled)                                                                     \
     OUTSIDE(result, name, parameters, {                                                                                \
         where at = cc_from_outside();                                                                                  \
         (void)at;                                                                                                      \

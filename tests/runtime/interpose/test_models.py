@@ -68,3 +68,10 @@ def test_what_they_write_is_recorded_byte_by_byte(recorded: Callable[..., tuple]
     told = {(event.offset, event.size) for event in trace.of("STORE")}
     assert {(0, 16), (100, 5), (200, 9), (300, 4), (310, 5), (400, 6), (500, 3), (600, 8)} <= told
     assert check(read(recording.trace), recording.first, recording.pool).whole
+
+
+def test_what_instrumented_code_lets_the_library_fill_or_sort_is_recorded(recorded: Callable[..., tuple]) -> None:
+    trace, recording = recorded("given")
+    told = [(event.offset, event.size) for event in trace.of("STORE") if event.size > 1]
+    assert told == [(0, 8), (64, 16), (128, 16), (192, 56), (256, 56), (320, 5), (448, 4), (512, 20)]
+    assert check(read(recording.trace), recording.first, recording.pool).whole
