@@ -6,11 +6,10 @@ import os
 import signal
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 from crashcheck.checker.remote import dask_cluster, remote_runs
 from crashcheck.checker.remote.dask_cluster import DaskCluster
@@ -20,6 +19,8 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.stages.executor_setup import executed_by
 from support.checked_worlds import LINES, World, without_times, world_of_lines
 from support.dask_processes import dask_processes
+
+pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="dask.distributed is not installed")
 
 
 @pytest.fixture

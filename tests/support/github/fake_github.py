@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from openapi_core import OpenAPI
-from openapi_core.datatypes import RequestParameters
-from openapi_core.exceptions import OpenAPIError
+if TYPE_CHECKING:  # each worker of a test run collects the tests, and few of them ask the fake
+    from openapi_core import OpenAPI
+    from openapi_core.datatypes import RequestParameters
 
 API = Path(__file__).parent / "github_api.json"
 REPOSITORY = "octo/storage"
@@ -28,6 +28,8 @@ TIME = "2026-01-02T03:04:05Z"
 @functools.cache
 def description() -> OpenAPI:
     """GitHub's description, served from nowhere: the host of a request plays no part."""
+    from openapi_core import OpenAPI
+
     whole = json.loads(API.read_text(encoding="utf-8"))
     return OpenAPI.from_dict({**whole, "servers": [{"url": "http://127.0.0.1"}]})
 
@@ -119,6 +121,9 @@ class FakeGitHub:
         return sum(1 for one in self.asked if re.search(pattern, one))
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        from openapi_core.datatypes import RequestParameters
+        from openapi_core.exceptions import OpenAPIError
+
         split = urlsplit(handler.path)
         length = int(handler.headers.get("Content-Length") or 0)
         raw = handler.rfile.read(length) if length else None
