@@ -25,7 +25,8 @@ from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
 _TAIL_BYTES = 2000
-_SUPERVISOR = Path(__file__).resolve().parent / "supervise.py"
+# Imported, not run as a script, which Python would compile at each start.
+_SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from supervise import main; sys.exit(main())"
 WITHOUT_URING = (
     " It was refused io_uring (ENOSYS), which is not followed: let it use other calls. "
     '[record] io_uring = "allow" permits it and gives up the verdict.'
@@ -343,7 +344,7 @@ def supervise(
     with open(result, "rb") as answer, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
         try:
             supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR)],
+                [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(Path(__file__).resolve().parent)],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,

@@ -8,23 +8,25 @@ and `result`, the descriptor of a pipe. To that pipe it writes (the disk may be 
 With `keeps`, what a command that ended by itself left running continues: a build may start a compile server.
 
 Imported, it offers the same ending to other processes that run commands: `become_subreaper` before, `end_all` after.
-It is started without site packages, so it imports nothing but the standard library.
+It is started without site packages, so it imports nothing but the standard library, and little of that: a run starts
+several supervisors, and most of the life of each is its start.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import marshal
 import os
 import resource
-import signal
 import sys
 import time
 
 TYPE_CHECKING = False  # typing's takes longer to import than all that is imported here
 if TYPE_CHECKING:
+    import signal
     from typing import Literal
+else:
+    import _signal as signal  # without enumerations of the numbers, which take a quarter of the start
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -53,8 +55,10 @@ def end_all(leader: int, spared: set[int] | None = None) -> tuple[int, resource.
     The group is killed before the leader is reaped, so that its number cannot belong to others by then. A descendant
     with a group or session of its own is handed to us when its parent dies, and is killed then.
     """
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
     os.kill(leader, signal.SIGKILL)  # it may have joined another group; a zombie takes no notice
     _, status, usage = os.wait4(leader, 0)
     end_rest(set() if spared is None else spared)
@@ -75,8 +79,10 @@ def end_rest(spared: set[int]) -> None:
                 return
             others = [child for child in children or () if child not in spared]
             for child in others:
-                with contextlib.suppress(ProcessLookupError):
+                try:
                     os.kill(child, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
             if children is None or others:  # else a child arrived or ended while the kernel wrote the list
                 pid, _ = os.waitpid(-1, 0)
         spared.discard(pid)
@@ -155,7 +161,3 @@ def _wait(child: int, started: float, timeout_s: float | None) -> Literal["ended
         event = signal.sigtimedwait(events, 3600.0 if left is None else left)
         if event is not None and event.si_signo != signal.SIGCHLD:
             return "stopped"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
