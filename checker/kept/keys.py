@@ -52,7 +52,7 @@ def sources() -> str:
     for folder, folders, files in os.walk(home, followlinks=True):
         folders.sort()
         for name in sorted(files):
-            if name.endswith((".py", ".c", ".h")):
+            if name.endswith((".py", ".c", ".h", ".def")):
                 digest.update(name.encode() + b"\0" + Path(folder, name).read_bytes())
     return digest.hexdigest()
 

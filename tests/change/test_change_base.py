@@ -151,7 +151,7 @@ def test_a_result_of_anything_else_is_not_taken(what: str, tmp_path: Path, monke
     monkeypatch.setattr(kept_results.crashcheck, "__version__", "0.0.1" if what == "version" else "0.1.0")
     monkeypatch.setenv("CFLAGS", "-O2" if what == "flags" else os.environ.get("CFLAGS", ""))
     if what == "sources":
-        monkeypatch.setattr(kept_results, "_own_sources", lambda: b"")
+        monkeypatch.setattr(kept_results, "sources", lambda: "")
     changed = {
         "commit": {"commit": "b" * 40},
         "name": {"name": "other.toml"},

@@ -66,10 +66,13 @@ def _server() -> socket.socket:
 def _serve(channel: socket.socket) -> None:
     sys.path.insert(0, str(SOURCES))
     import crashcheck
+    from crashcheck.checker.kept import keys
 
     for module in pkgutil.walk_packages(crashcheck.__path__, "crashcheck."):
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)
+    importlib.import_module("numpy.ma")  # by numpy when a run first needs it
+    keys.sources()  # once for all commands
     gc.collect()
     gc.freeze()
     with selectors.DefaultSelector() as selector:

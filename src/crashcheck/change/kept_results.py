@@ -18,6 +18,7 @@ import crashcheck
 from crashcheck.analyzer.compile.driver.toolchain import find_compiler
 from crashcheck.cache import cache_folder
 from crashcheck.change.diff import run_git
+from crashcheck.checker.kept.keys import sources
 from crashcheck.checker.results import RunResult
 from crashcheck.checker.store import FOLDER
 from crashcheck.config import Config, ReportConfig
@@ -25,8 +26,6 @@ from crashcheck.errors import CrashcheckError
 from crashcheck.reports.formats import json_report
 
 MOST_RESULTS = 50
-_PACKAGE = Path(__file__).resolve().parents[1]  # with links to the other rooms
-_SOURCES = (".py", ".c", ".h", ".def")
 _SYSTEM = ("/etc/os-release", "/var/lib/dpkg/status")  # which libraries and compilers a build meets
 _BUILD_VARIABLES = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
@@ -48,7 +47,7 @@ def key_of(commit: str, config: Config, name: str, depth: int) -> str:
     digest = hashlib.sha256()
     for part in (commit, name, searched, depth, crashcheck.__version__, _compiler(), platform.machine(), _variables()):
         digest.update(repr(part).encode("utf-8", "surrogateescape") + b"\0")
-    digest.update(_own_sources())
+    digest.update(sources().encode())  # between two releases its version stays the same
     for path in _SYSTEM:
         with contextlib.suppress(OSError):
             digest.update(Path(path).read_bytes())
@@ -111,15 +110,3 @@ def _variables() -> list[tuple[str, str]]:
         for name, value in os.environ.items()
         if name in _BUILD_VARIABLES or (name.startswith("CRASHCHECK_") and name != "CRASHCHECK_CACHE")
     )
-
-
-def _own_sources() -> bytes:
-    """Hash of what crashcheck itself is: between two releases its version stays the same."""
-    digest = hashlib.sha256()
-    for room in sorted(path for path in _PACKAGE.iterdir() if path.is_dir()):
-        for path in sorted(room.resolve().rglob("*")):
-            if path.suffix in _SOURCES:
-                digest.update(f"{room.name}/{path.relative_to(room.resolve())}".encode() + b"\0" + path.read_bytes())
-    for path in sorted(_PACKAGE.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.digest()
