@@ -2,7 +2,7 @@
 #include "btree.hpp"
 
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 #include "header.h"
 
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define TABLE_H
 
 #include <cpuid.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdint.h>
 
 #define LINE 64
@@ -49,7 +49,7 @@ static inline int have_clwb(void) {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 24 & 1);
 }
 
-__attribute__((target("clwb"))) static inline void clwb(const void *line) { _mm_clwb((void *)(uintptr_t)line); }
+__attribute__((target("clwb"))) static inline void clwb(const void *at) { __builtin_ia32_clwb((void *)(uintptr_t)at); }
 
 /* Writes the lines of [data, data + bytes) back; they have persisted after the next fence(). */
 static inline void flush(const void *data, uint64_t bytes) {

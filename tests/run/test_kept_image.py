@@ -12,7 +12,7 @@ from support.command_line import run_crashcheck
 
 PROGRAM = """\
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include <cpuid.h>
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +58,8 @@ static inline void *pool_at(uint64_t offset) {
 /* A store of at most 8 bytes that persists whole, and in its line after every store before it: the compiler keeps that order. */
 #define PUBLISH(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
 
-__attribute__((target("clwb"))) static inline void pool_clwb(void *line) { _mm_clwb(line); }
-__attribute__((target("clflushopt"))) static inline void pool_clflushopt(void *line) { _mm_clflushopt(line); }
+__attribute__((target("clwb"))) static inline void pool_clwb(void *line) { __builtin_ia32_clwb(line); }
+__attribute__((target("clflushopt"))) static inline void pool_clflushopt(void *at) { __builtin_ia32_clflushopt(at); }
 
 /* Starts to write the lines of [data, data + bytes) back; they have persisted after the next fence(). */
 static inline void flush(const volatile void *data, uint64_t bytes) {

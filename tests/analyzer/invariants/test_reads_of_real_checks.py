@@ -25,7 +25,7 @@ STORE_H = """\
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #define LINE _Alignas(64)
 #define RECORDS 12
 struct record {
@@ -61,14 +61,14 @@ int main(int argc, char **argv) {
         record->stamp = i;
         record->owner = 3;
         record->value = 7 * i + 1;
-        _mm_clflushopt(&record->value);
+        __builtin_ia32_clflushopt(&record->value);
         ORDER
         record->valid = 1;
-        _mm_clflushopt(&record->hits);
-        _mm_clflushopt(&record->length);
-        _mm_clflushopt(&record->stamp);
-        _mm_clflushopt(&record->owner);
-        _mm_clflushopt(&record->valid);
+        __builtin_ia32_clflushopt(&record->hits);
+        __builtin_ia32_clflushopt(&record->length);
+        __builtin_ia32_clflushopt(&record->stamp);
+        __builtin_ia32_clflushopt(&record->owner);
+        __builtin_ia32_clflushopt(&record->valid);
         _mm_sfence();
     }
     return 0;

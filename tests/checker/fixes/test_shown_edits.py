@@ -12,7 +12,7 @@ import pytest
 from support.command_line import run_crashcheck
 
 PROGRAM = """#include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -112,7 +112,7 @@ def test_a_flush_is_called_as_it_compiles_where_it_is_put_in(
 
 
 LEDGER = """#include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -175,7 +175,7 @@ def test_where_the_object_has_no_one_name_each_field_is_persisted(tmp_path: Path
 
 
 JOURNAL = """#include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <sys/mman.h>
 #include <unistd.h>
 struct entry { long slot; long old; long sum; };
@@ -242,7 +242,7 @@ static void put("""
 
 
 BANK = """#include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <sys/mman.h>
 #include <unistd.h>
 struct account { long balance; char rest[56]; };

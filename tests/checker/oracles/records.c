@@ -1,7 +1,7 @@
 /* A driver that appends records of eight lines: POOL OPERATIONS. An operation "add VALUE" prints how many records there are and
  * what they hold. RESULTS: how it opens the file that it prints to. EARLY: the count is stored first. */
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <libgen.h>
 #include <stdint.h>
 #include <stdio.h>

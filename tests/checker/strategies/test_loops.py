@@ -13,10 +13,10 @@ LOG = """\
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include "crashcheck.h"
 struct log { uint64_t item[16]; uint64_t valid; uint64_t unused[47]; };
-static void flush(const void *at) { _mm_clflushopt((void *)at); }
+static void flush(const void *at) { __builtin_ia32_clflushopt((void *)at); }
 static __attribute__((noinline)) void put(struct log *log, int items, int flushed)
 {
     for (int i = 0; i < items; i++)

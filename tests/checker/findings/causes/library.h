@@ -1,5 +1,5 @@
 /* A small library over a mapped file, whose bugs are chosen by CASE (causes.c). Each structure has its own line. */
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 static inline void flush(const volatile void *at, size_t size)
 {
     for (uintptr_t line = (uintptr_t)at & ~(uintptr_t)63; line < (uintptr_t)at + size; line += 64)
-        _mm_clflushopt((void *)line);
+        __builtin_ia32_clflushopt((void *)line);
 }
 
 static inline void persist(const volatile void *at, size_t size)

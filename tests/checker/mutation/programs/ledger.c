@@ -1,7 +1,7 @@
 /* Writes a record while many lines of statistics, which nobody writes back, are open: FILE. With -DCHECK=...: checks
  * the file after a crash: FILE ACKED. */
 #include <fcntl.h>
-#include <immintrin.h>
+#include <emmintrin.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int main(int count, char **arguments)
     for (int at = 0; at < LINES; at++)
         lines[at].value = 1;
     record->value = 7;
-    _mm_clflushopt(record);
+    __builtin_ia32_clflushopt(record);
     _mm_sfence();
     crashcheck_op_end();
     return 0;
