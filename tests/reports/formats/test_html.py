@@ -64,7 +64,10 @@ class Outline(HTMLParser):
 
 
 ALL_RUNS = pytest.mark.parametrize(
-    "result", [CLEAN, ONE, FULL, hostile(), many(100)], ids=["none", "one", "full", "hostile", "hundred"]
+    "result",
+    [CLEAN, ONE, FULL, hostile, many(100)],
+    ids=["none", "one", "full", "hostile", "hundred"],
+    indirect=True,
 )
 
 

@@ -98,7 +98,7 @@ def test_a_result_is_at_the_store_and_links_to_the_other_store() -> None:
     assert "[the other store, lost: entry.value](1)" in result["message"]["text"]
 
 
-@pytest.mark.parametrize("result", [FULL, hostile()], ids=["full", "hostile"])
+@pytest.mark.parametrize("result", [FULL, hostile], ids=["full", "hostile"], indirect=True)
 def test_each_link_of_a_message_leads_to_a_related_location(result: RunResult) -> None:
     for found in log(result)["results"]:
         links = re.findall(r"(?<!\\)\]\((\d+)\)", found["message"]["text"])

@@ -70,8 +70,9 @@ def complaints(multitool: Path, path: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "result",
-    [CLEAN, FULL, run(KILLED), many(60), hostile()],
+    [CLEAN, FULL, run(KILLED), many(60), hostile],
     ids=["clean", "full", "killed", "many", "hostile"],
+    indirect=True,
 )
 def test_the_multitool_finds_nothing_else(multitool: Path, tmp_path: Path, result: RunResult) -> None:
     path = tmp_path / "log.sarif"
