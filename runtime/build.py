@@ -85,6 +85,7 @@ class NodePrograms:
 
     controller: Path
     attached: Path
+    java: Path  # as RecorderLibrary has it
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def nodes_sources() -> list[Path]:
 
 def attached_sources() -> list[Path]:
     """Return C files of the library that records for the controller: the recorder's without those that stop threads."""
-    programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c", "preload.c"}
+    programs = {"record.c", "follow.c", "filter.c", "faults.c", "narrow.c"}
     return [*(path for path in syscalls_sources() if path.name not in programs), NODES / "attached" / "attached.c"]
 
 
@@ -167,9 +168,9 @@ def build_guard(compiler: Sequence[str] | None = None) -> GuardLibrary:
 def build_nodes(compiler: Sequence[str] | None = None) -> NodePrograms:
     """Compile what runs nodes unless the cache has it, and return where it is; as `build_runtime`."""
     command = tuple(compiler) if compiler else find_compiler()
-    key = _key(command, (*nodes_sources(), *attached_sources()))
+    key = _key(command, (*nodes_sources(), *attached_sources(), *agent_sources()))
     home = _made(cache_folder() / f"nodes-{key}", partial(_compile_nodes, command))
-    return NodePrograms(home / "controller", home / "attached.so")
+    return NodePrograms(home / "controller", home / "attached.so", home / JAVA_AGENT)
 
 
 def _home(command: tuple[str, ...], sources: Sequence[Path]) -> Path:
@@ -235,13 +236,16 @@ def _compile(command: Sequence[str], sources: Sequence[Path], work: Path) -> Non
         _run([*command, *LINK_FLAGS, *made, *map(str, objects), *unwinder, "-ldl", "-lpthread"])
     _run([*_archiver(command), "rcs", str(work / "libcrashcheck.a"), *map(str, plain)])
     _compile_program(command, work / "syscalls", syscalls_sources())
-    # The program's C library may be another one than ours.
-    _run(
-        [*command, *FLAGS, "-nostdlib", "-shared", f"-I{INCLUDE}", "-o", str(work / JAVA_AGENT), str(AGENTS / "java.c")]
-    )
+    _compile_agent(command, work)
     _copy_headers(work)
     for target in {names, *shared, *plain}:
         target.unlink()
+
+
+def _compile_agent(command: Sequence[str], work: Path) -> None:
+    target, source = str(work / JAVA_AGENT), str(AGENTS / "java.c")
+    # The program's C library may be another one than ours.
+    _run([*command, *FLAGS, "-nostdlib", "-shared", f"-I{INCLUDE}", "-o", target, source])
 
 
 def _compile_program(
@@ -259,6 +263,7 @@ def _compile_nodes(command: Sequence[str], work: Path) -> None:
     _compile_program(command, work / "controller", nodes_sources())
     shared = ("-fPIC", "-fvisibility=hidden")
     _compile_program(command, work / "attached.so", attached_sources(), shared, ("-shared",))
+    _compile_agent(command, work)
 
 
 def _copy_headers(work: Path) -> None:

@@ -260,16 +260,18 @@ void cc_java_note_stack(struct cc_java_note *note, interface jni)
 }
 
 /* Whether a native method of the Java library may make a call that is recorded. */
-static bool changes_files(const char *class, const char *name)
+static bool changes_or_sends(const char *class, const char *name)
 {
     static const char *const classes[] = {
         "Ljava/io/FileOutputStream;", "Ljava/io/RandomAccessFile;", "Ljava/io/FileDescriptor;", "Ljava/io/UnixFileSystem;",
         "Ljava/nio/Mapped", "Lsun/nio/ch/FileDispatcherImpl;", "Lsun/nio/ch/UnixFileDispatcherImpl;", "Lsun/nio/ch/FileChannelImpl;",
-        "Lsun/nio/fs/", "Ljava/util/prefs/FileSystemPreferences;",
+        "Lsun/nio/fs/", "Ljava/util/prefs/FileSystemPreferences;", "Lsun/nio/ch/SocketDispatcher;", "Lsun/nio/ch/DatagramDispatcher;",
+        "Lsun/nio/ch/DatagramChannelImpl;", "Lsun/nio/ch/UnixDispatcher;", "Ljava/net/SocketOutputStream;",
     };
     static const char *const names[] = {
         "write", "pwrite", "open", "force", "truncate", "transfer", "sync", "rename", "link", "symlink", "unlink", "mkdir", "rmdir",
-        "delete", "create", "setLength", "copy", "directCopy", "bufferedCopy", "append", "allocate", "mknod", "exchange",
+        "delete", "create", "setLength", "copy", "directCopy", "bufferedCopy", "append", "allocate", "mknod", "exchange", "send",
+        "socketWrite",
     };
     bool found = false;
     for (size_t i = 0; i < sizeof classes / sizeof *classes && !found; i++)
@@ -325,7 +327,7 @@ static void method_binds(interface environment, interface jni, void *thread, voi
         return;
     if (CALL(machine, METHOD_NAME, method, &name, &signature, NULL) == 0 && CALL(machine, METHOD_CLASS, method, &holder) == 0 &&
         CALL(machine, CLASS_SIGNATURE, holder, &class, NULL) == 0 && CALL(machine, CLASS_LOADER, holder, &loader) == 0 &&
-        (loader || changes_files(class, name)))
+        (loader || changes_or_sends(class, name)))
         *instead = thunk_for(native, arguments_of(signature));
     if (loader)
         CALL(jni, DELETE_LOCAL_REFERENCE, loader);

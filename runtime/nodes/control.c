@@ -142,8 +142,8 @@ int main(int count, char **words)
 {
     struct cc_frame order;
     unsigned char *bytes;
-    if (count != 4) {
-        fprintf(stderr, "usage: nodes FD FOLDER RECORDER\n");
+    if (count != 6) {
+        fprintf(stderr, "usage: nodes FD FOLDER RECORDER JAVASCRIPT JAVA\n");
         return 125;
     }
     wire = atoi(words[1]);
@@ -162,7 +162,7 @@ int main(int count, char **words)
     sockets_open();
     substitutes_in(words[2]);
     files_since(words[2]);
-    recordings_by(words[3], words[2]);
+    recordings_by(words[3], words[2], words[4], words[5]);
     while (wire_read(&order, &bytes)) {
         if (order.node >= NODES)
             fail("order", "no such node");

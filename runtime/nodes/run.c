@@ -40,9 +40,10 @@ static void enter(struct thread *thread)
     thread->now = thread->called;
     thread->changed = false;
     thread->handler = handler_of(thread->called.orig_rax);
-    thread->recorded = recording_enter(thread);
+    enum attached recorded = recording_enter(thread);
+    thread->recorded = recorded == ATTACHED_RETURN;
     int64_t failure = thread->again ? 0 : fault_of(thread);
-    enum then then = failure ? answer(thread, failure) : thread->handler ? thread->handler->enter(thread) : NATIVE;
+    enum then then = failure ? answer(thread, failure) : recorded == ATTACHED_REPORT ? answer(thread, 0) : thread->handler ? thread->handler->enter(thread) : NATIVE;
     if (then == NATIVE && call_changes_files(thread))
         files_changed = true;
     thread->in_call = then == AFTER || then == HOLD || (then == NATIVE && (thread->changed || thread->recorded));

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
 
-from crashcheck.runtime.build import NodePrograms, build_nodes
+from crashcheck.runtime.build import JAVASCRIPT, NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import (
     ACCEPTED,
     END,
@@ -99,7 +99,14 @@ class NodeWorld(World):
         ours, theirs = socket.socketpair()
         with theirs:
             self._controller = subprocess.Popen(
-                [programs.controller, str(theirs.fileno()), str(self._machine), str(programs.attached)],
+                [
+                    programs.controller,
+                    str(theirs.fileno()),
+                    self._machine,
+                    programs.attached,
+                    JAVASCRIPT,
+                    programs.java,
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

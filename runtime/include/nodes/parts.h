@@ -51,6 +51,7 @@
 #include <sys/user.h>
 #include <time.h>
 
+#include "nodes/attached.h"
 #include "nodes/wire.h"
 
 #define NODES 64u
@@ -390,12 +391,13 @@ bool call_may_change_files(uint64_t number);
 bool call_changes_files(const struct thread *thread);           /* one that the kernel makes */
 
 /* recordings.c */
-void recordings_by(const char *library, const char *folder);    /* folder: for copies of the library */
+/* folder: for copies of the library; module, agent: what Node and Java load where calls that send are placed */
+void recordings_by(const char *library, const char *folder, const char *module, const char *agent);
 void recording_load(struct node *node);
 void recording_begin(struct node *node, const char *trace, const char *folder, pid_t pid, const int *outputs);
 void recording_close(struct node *node);
 bool recording_wants(const struct node *node, uint64_t number); /* of a call: it may concern files */
-bool recording_enter(struct thread *thread);                    /* whether its return is wanted */
+enum attached recording_enter(struct thread *thread);
 void recording_leave(struct thread *thread);                    /* by `result` */
 void recording_place(const struct thread *thread);              /* names the call that sends what the next event is about, if that is wanted */
 void recording_born(const struct thread *parent, pid_t child);

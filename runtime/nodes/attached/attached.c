@@ -45,6 +45,12 @@ SHOWN bool attached_open(const char *trace, const char *folder, pid_t pid, const
     return true;
 }
 
+SHOWN void attached_show(const char *module, const char *agent)
+{
+    preload_module(module);
+    preload_agent(agent);
+}
+
 SHOWN bool attached_wants(uint64_t number)
 {
     const struct handler *handler = handler_of((long)number);
@@ -64,16 +70,17 @@ SHOWN uint64_t attached_place(pid_t tid, const struct user_regs_struct *now)
 {
     struct tracee *thread = tracee_of(tid);
     stopped_at(thread, now);
+    script_sends(thread);
     stack_locate(thread);
     return (uint64_t)thread->site << 32 | thread->stack;
 }
 
-SHOWN bool attached_enter(pid_t tid, const struct user_regs_struct *now)
+SHOWN enum attached attached_enter(pid_t tid, const struct user_regs_struct *now)
 {
     struct tracee *thread = tracee_of(tid);
     struct call *call = &thread->call;
     if (!attached_wants(now->orig_rax))
-        return false;
+        return ATTACHED_NOTHING;
     call->number = (long)now->orig_rax;
     call->narrow = false;
     call->unseen = "a system call that is not known";
@@ -85,10 +92,11 @@ SHOWN bool attached_enter(pid_t tid, const struct user_regs_struct *now)
     thread->in_call = true;
     call->inode = call->from.folder = call->to.folder = 0;
     aio_take(thread);
+    script_enter(thread);
     thread->in_call = thread->handler->enter(thread) != SKIP;
     if (!thread->in_call)
         call_end(thread);
-    return thread->in_call;
+    return thread->in_call ? ATTACHED_RETURN : thread->answered ? ATTACHED_REPORT : ATTACHED_NOTHING;
 }
 
 SHOWN void attached_leave(pid_t tid, int64_t result)
@@ -97,6 +105,7 @@ SHOWN void attached_leave(pid_t tid, int64_t result)
     if (!thread || !thread->in_call)
         return;
     thread->call.result = result;
+    script_leave(thread);
     thread->handler->leave(thread);
     call_end(thread);
     thread->in_call = thread->located = false;
@@ -115,6 +124,8 @@ static void memory_ends(struct tracee *thread)
     aio_end(thread->process);
     mappings_end(thread);
     stack_forget(thread->process);
+    scripts_end(thread->process);
+    java_end(thread->process);
 }
 
 SHOWN void attached_executed(pid_t tid)
@@ -124,13 +135,18 @@ SHOWN void attached_executed(pid_t tid)
     call_end(thread);
     thread->in_call = thread->located = false;
     memory_ends(thread);
+    script_forget(thread);
     thread->called = 0;
     thread->apart = false;
-    thread->process->elsewhere = true; /* its folder has another path for it; its children inherit that */
     snprintf(link, sizeof link, "/proc/%d/exe", tid);
     ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length >= 0)
+    if (length >= 0) {
+        path[length] = '\0';
         trace_bytes(thread, (struct cc_event){.kind = CC_EXEC}, NULL, 0, path, (size_t)length);
+        thread->process->elsewhere = false; /* it finds what is outside of its folder */
+        preload_begin(thread, path);
+    }
+    thread->process->elsewhere = true; /* its folder has another path for it; its children inherit that */
 }
 
 SHOWN void attached_ended(pid_t tid, int status)
@@ -147,6 +163,7 @@ SHOWN void attached_ended(pid_t tid, int status)
     call_end(thread);
     if (thread->process->threads == 1)
         memory_ends(thread);
+    script_forget(thread);
     tracee_forget(thread);
 }
 

@@ -18,6 +18,7 @@ struct recording {
     void *library;
     bool open;
     __typeof__(attached_open) *begin;
+    __typeof__(attached_show) *show;
     __typeof__(attached_wants) *wants;
     __typeof__(attached_enter) *enter;
     __typeof__(attached_leave) *leave;
@@ -28,10 +29,12 @@ struct recording {
     __typeof__(attached_close) *close;
 };
 
-static const char *library_path, *folder_path;
+static const char *library_path, *folder_path, *module_path, *agent_path;
 
-void recordings_by(const char *library, const char *folder)
+void recordings_by(const char *library, const char *folder, const char *module, const char *agent)
 {
+    module_path = module;
+    agent_path = agent;
     library_path = library;
     folder_path = folder;
 }
@@ -70,6 +73,7 @@ void recording_load(struct node *node)
         abort();
     void *library = recording->library = load_copy(node);
     *(void **)&recording->begin = function(library, "attached_open");
+    *(void **)&recording->show = function(library, "attached_show");
     *(void **)&recording->wants = function(library, "attached_wants");
     *(void **)&recording->enter = function(library, "attached_enter");
     *(void **)&recording->leave = function(library, "attached_leave");
@@ -85,6 +89,8 @@ void recording_begin(struct node *node, const char *trace, const char *folder, p
 {
     if (!node->recording->begin(trace, folder, pid, outputs))
         fail(folder, strerror(errno));
+    if (node->places)
+        node->recording->show(module_path, agent_path);
     node->recording->open = true;
 }
 
@@ -99,10 +105,10 @@ bool recording_wants(const struct node *node, uint64_t number)
     return node->recording && node->recording->wants(number);
 }
 
-bool recording_enter(struct thread *thread)
+enum attached recording_enter(struct thread *thread)
 {
     struct recording *recording = recording_of(thread);
-    return recording && recording->enter(thread->tid, &thread->called);
+    return recording ? recording->enter(thread->tid, &thread->called) : ATTACHED_NOTHING;
 }
 
 void recording_leave(struct thread *thread)

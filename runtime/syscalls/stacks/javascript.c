@@ -44,7 +44,7 @@ static const struct {
     {SYS_symlink, 'y', 0, false},   {SYS_symlinkat, 'y', 0, false},
 };
 
-static const char letters[] = "owtsrudmlyc*";
+static const char letters[] = "owtsrudmlycn*"; /* n: a message is sent */
 #define LETTERS (sizeof letters - 1)
 
 static size_t letter_place(char letter)
@@ -201,6 +201,12 @@ void script_enter(struct tracee *thread)
             *latest = opened->by;
     }
     thread->asked = latest;
+}
+
+void script_sends(struct tracee *thread)
+{
+    struct report *own = thread->reported;
+    thread->asked = own && own[letter_place('n')].depth ? &own[letter_place('n')] : NULL;
 }
 
 void script_leave(struct tracee *thread)

@@ -27,6 +27,9 @@
     WriteFileJob: { letter: 'c', key: 0, job: true }, // from Node 26 on: an object that opens, writes and closes
   };
 
+  // Of connections: they send a message at once. (A datagram is sent later, when the name of its target is known.)
+  const SENDS = ['writeBuffer', 'writev', 'writeUtf8String', 'writeAsciiString', 'writeLatin1String', 'writeUcs2String'];
+
   /* The environment as the user gave it. */
   const given = process.env.NODE_OPTIONS;
   const ours = given === undefined ? -1 : given.lastIndexOf('--require="');
@@ -203,6 +206,41 @@
     defineProperty(prototype, '_construct', { get, set: (value) => { begin = value; }, configurable: true, enumerable: true });
   }
 
+  /* A write before the connection is there is made later: who asked for it is who made Node read `_writeGeneric` first. */
+  function noticeSends(sockets, connections) {
+    const waiting = new WeakMap();
+    let write = sockets._writeGeneric, sender = '';
+    if (typeof write !== 'function') return;
+    const get = function () {
+      if (!broken) {
+        try {
+          const text = described(sites(get, 2 * DEEPEST));
+          sender = text || waiting.get(this) || '';
+          if (this.connecting) waiting.set(this, text);
+          else waiting.delete(this);
+        } catch (error) {
+          breakOff();
+        }
+      }
+      return write;
+    };
+    defineProperty(sockets, '_writeGeneric', { get, set: (value) => { write = value; }, configurable: true, enumerable: true });
+    const handles = Object.getPrototypeOf(connections);
+    for (const name of SENDS) {
+      let original = handles[name];
+      if (typeof original !== 'function') continue;
+      const send = () => {
+        try {
+          if (!broken) reportOwn('n', sender);
+        } catch (error) {
+          breakOff();
+        }
+        return original;
+      };
+      defineProperty(handles, name, { get: send, set: (value) => { original = value; }, configurable: true, enumerable: true });
+    }
+  }
+
   const warned = process.noDeprecation;
   try {
     process.noDeprecation = true;
@@ -215,6 +253,8 @@
       defineProperty(binding, name, { get, set, configurable: true, enumerable: true });
     }
     noticeStreams(require('fs').WriteStream.prototype);
+    const { TCP } = process.binding('tcp_wrap');
+    if (TCP) noticeSends(require('net').Socket.prototype, TCP.prototype);
   } catch (error) {
     broken = true;
   } finally {

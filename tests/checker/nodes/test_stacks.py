@@ -1,14 +1,19 @@
-"""The calls that send messages are named where that is asked for, by functions and lines of Python."""
+"""The calls that send messages are named where that is asked for, by functions and lines of their language."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 from crashcheck.runtime.nodes.machines import NodeCommand
 from crashcheck.runtime.nodes.world import NodeWorld
+from support.node_runs import by_default
 
 PROGRAM = """import socket, time
 end = socket.socket(2, 2)
@@ -44,6 +49,66 @@ def test_messages_have_the_calls_that_sent_them_also_after_a_crash_of_the_proces
         (b"done", ("send (program.py:4)", "<module> (program.py:8)")),
     ]
     assert again == first
+
+
+JAVASCRIPT = """const net = require('net');
+function answer(end) {
+  end.write('pong');
+}
+net.createServer(answer).listen(7, () => {
+  const end = net.connect(7);
+  function ask() {
+    end.write('ping'); // once it is connected
+  }
+  ask();
+  end.on('data', () => process.exit());
+});
+"""
+JAVA = """import java.net.*;
+class Program {
+    static void ask(Socket end) throws Exception {
+        end.getOutputStream().write("ping".getBytes());
+    }
+    static void answer(Socket end) throws Exception {
+        end.getOutputStream().write("pong".getBytes());
+    }
+    public static void main(String[] words) throws Exception {
+        ServerSocket server = new ServerSocket(7);
+        ask(new Socket("127.0.0.1", 7));
+        answer(server.accept());
+    }
+}
+"""
+
+
+def sent_by_default(tmp_path: Path, *words: str) -> list[tuple[bytes, tuple[str, ...]]]:
+    world = NodeWorld([NodeCommand(words)], tmp_path / "world", name_calls=SenderStacks(tmp_path))
+    try:
+        messages = [message for result in by_default(world) for message in result.sent if message.data]
+        stacks = world.stacks()
+    finally:
+        world.close()
+    return [(message.data, stacks[message.call]) for message in messages]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_messages_of_node_have_the_functions_of_javascript_that_sent_them(tmp_path: Path) -> None:
+    (tmp_path / "program.js").write_text(JAVASCRIPT, encoding="utf-8")
+    assert sent_by_default(tmp_path, "node", str(tmp_path / "program.js")) == [
+        (b"pong", ("answer (program.js:3)",)),
+        (b"ping", ("ask (program.js:8)", "<anonymous> (program.js:10)")),
+    ]
+
+
+@pytest.mark.slow  # 2 s of processor time
+@pytest.mark.skipif(shutil.which("javac") is None, reason="no javac")
+def test_messages_of_java_have_the_methods_that_sent_them(tmp_path: Path) -> None:
+    (tmp_path / "Program.java").write_text(JAVA, encoding="utf-8")
+    subprocess.run(["javac", "Program.java"], cwd=tmp_path, check=True)
+    assert sent_by_default(tmp_path, "java", "-cp", str(tmp_path), "Program") == [
+        (b"ping", ("Program.ask (Program.java:4)", "Program.main (Program.java:11)")),
+        (b"pong", ("Program.answer (Program.java:7)", "Program.main (Program.java:12)")),
+    ]
 
 
 def test_without_that_no_call_is_placed(tmp_path: Path) -> None:
