@@ -65,7 +65,20 @@ class Cuts:
 
     def __iter__(self) -> Iterator[int]:
         """Each cut, as the bits of the places of its actions; of cuts with equal versions the first."""
-        larger_by = [each for at, each in enumerate(self._up_to) if not self._quiet >> at & 1]
+        return self._without(self._quiet)
+
+    def differing(self, states: Sequence[Sequence[object]]) -> Iterator[int]:
+        """The cuts of which other states are not known to be equal. `states`: of each node, before its first action and
+        after each; an action that changes none is part of a cut only with a later one."""
+        return self._without(self._quiet | sum(1 << at for at in range(len(self)) if self._keeps(at, states)))
+
+    def _keeps(self, at: int, states: Sequence[Sequence[object]]) -> bool:
+        numbers = [(node, (self._own[node] & (2 << at) - 1).bit_count()) for node in nodes_of(self._actions[at])]
+        return all(states[node][number] == states[node][number - 1] for node, number in numbers)
+
+    def _without(self, alone: int) -> Iterator[int]:
+        """`alone`: the actions that no cut is larger by."""
+        larger_by = [each for at, each in enumerate(self._up_to) if not alone >> at & 1]
         seen = {self.versions(passed) for passed in accumulate(larger_by, or_, initial=0)}
         reached = {0}
         waiting = deque(reached)
@@ -76,6 +89,6 @@ class Cuts:
                 yield cut
             for each in larger_by:
                 larger = cut | each
-                if larger not in reached and (each & ~self._quiet & ~cut).bit_count() == 1:
+                if larger not in reached and (each & ~alone & ~cut).bit_count() == 1:
                     reached.add(larger)
                     waiting.append(larger)

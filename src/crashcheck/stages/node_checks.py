@@ -93,7 +93,7 @@ class CommandChecks(RunChecks):
     def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         assert self._check.after is not None
         assert self._passed is not None
-        found = iter(cuts)
+        found = cuts.differing(self._versions)
         left = max(_CUTS_OF_SAMPLE, self._judged_states) if self._sample else _MOST_CUTS
         for cut in islice(found, _MOST_CUTS):
             versions = cuts.versions(cut)

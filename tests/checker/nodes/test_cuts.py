@@ -115,3 +115,15 @@ def test_a_node_is_in_a_cut_as_after_its_last_action_there_although_its_quiet_ti
         ((1, 0, 0, 1), 2),
         ((3, 1, 0, 0), 4),
     ]
+
+
+def test_actions_that_change_nothing_make_no_cut_of_their_own() -> None:
+    """Two nodes get three messages each; only the second one changes node 0, and only the third one node 1."""
+    results = [ActionResult(Action(ActionKind.DELIVER, node, 2, number)) for node in (0, 1) for number in range(3)]
+    order = HappensBefore()
+    for result in results:
+        order.add(footprint(result.action, result))
+    cuts = Cuts(results, order, 3)
+    assert len(list(cuts)) == 4 * 4 - 7  # 7 of them the run passes
+    (cut,) = cuts.differing(["aabb", "cccd", "e"])
+    assert [(action.node, action.number) for action in cuts.actions(cut)] == [(1, 0), (1, 1), (1, 2)]
