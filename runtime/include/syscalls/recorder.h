@@ -261,6 +261,7 @@ struct report;
 struct scripts;             /* reports of a process */
 void script_enter(struct tracee *thread);  /* a call begins: who asked for it? */
 void script_leave(struct tracee *thread);
+void scripts_want_sends(void);             /* those of messages, too: a module learns it when it is loaded */
 void script_sends(struct tracee *thread);  /* likewise, of a call that sends a message */
 bool scripts_report(const struct process *process); /* whether the process's module has reported anything */
 size_t script_frames(const struct tracee *thread, uint64_t function, struct script_frame *frames, size_t most); /* innermost

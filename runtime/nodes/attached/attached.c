@@ -47,6 +47,7 @@ SHOWN bool attached_open(const char *trace, const char *folder, pid_t pid, const
 
 SHOWN void attached_show(const char *module, const char *agent)
 {
+    scripts_want_sends();
     preload_module(module);
     preload_agent(agent);
 }

@@ -1,6 +1,7 @@
 /* Which functions of JavaScript ask for a call. A module of ours that Node loads first (javascript.js) reports them by access(2)
  * of a path that begins with REPORT, just before the thread makes the call, or before another thread is asked to make it: then
  * the report names the file's descriptor, or a hash of its path. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,13 @@ static void expect(struct scripts *scripts, const struct report *report)
     scripts->expected_count++;
 }
 
+static bool wants_sends;
+
+void scripts_want_sends(void)
+{
+    wants_sends = true;
+}
+
 static enum then report_enter(struct tracee *thread)
 {
     char path[PATH_ROOM], way, *text;
@@ -120,7 +128,7 @@ static enum then report_enter(struct tracee *thread)
         sscanf(path + sizeof REPORT - 1, "%c %c %lu", &way, &report.call, &report.key) != 3 || !(text = strchr(path, '\n')))
         return SKIP;
     thread->answered = true;
-    thread->answer = 0;
+    thread->answer = report.call == 'n' && !wants_sends ? -ENOENT : 0;
     read_frames(thread, text + 1, &report);
     struct scripts *scripts = scripts_of(thread->process);
     if (way == 'a') {
