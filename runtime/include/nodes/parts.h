@@ -76,6 +76,7 @@ struct node {
     bool explores;          /* which of several threads continues is the caller's choice */
     bool chooses;           /* such a choice is due: no thread of it runs by itself */
     bool maps_files;        /* a process had shared files as memory */
+    bool by_processor;      /* it waits for a timer by a processor's time, as watchdogs and profilers do */
     uint32_t clock_reads[STACK_DEPTHS]; /* in this step, by the stack's depth */
     uint32_t starts;
     pid_t init;             /* of its PID namespace, or 0 */
@@ -209,6 +210,7 @@ struct timer {
     uint64_t value;             /* that the signal carries */
     pid_t receiver;             /* the thread that gets it, or 0 */
     bool armed;
+    bool by_processor;          /* by its time, which does not pass: it is never armed */
     struct timer *next;
 };
 struct timer *timer_new(struct node *node, enum timer_kind kind);

@@ -176,7 +176,7 @@ static enum then setitimer_enter(struct thread *thread)
     struct itimerval wanted = {{0, 0}, {0, 0}};
     struct timer *timer = alarm_of(thread->process);
     if (argument(thread, 0) != ITIMER_REAL) {
-        name_uncontrolled(thread->process->node, "setitimer by a processor's time");
+        thread->process->node->by_processor = true;
         return answer(thread, 0);
     }
     if (argument(thread, 1) && memory_read(thread, argument(thread, 1), &wanted, sizeof wanted) != sizeof wanted)
@@ -201,13 +201,12 @@ static enum then create_enter(struct thread *thread)
         id++;
     if (argument(thread, 1) && memory_read(thread, argument(thread, 1), &event, sizeof event) != sizeof event)
         return answer(thread, -EFAULT);
-    if (time_base((int)argument(thread, 0)) == 0)
-        name_uncontrolled(thread->process->node, "timer_create by a processor's time");
     if (!memory_write(thread, argument(thread, 2), &id, sizeof id))
         return answer(thread, -EFAULT);
     struct timer *timer = timer_new(thread->process->node, SENDS_SIGNAL);
     timer->process = thread->process;
     timer->id = id;
+    timer->by_processor = time_base((int)argument(thread, 0)) == 0;
     timer->signal = event.sigev_notify == SIGEV_NONE ? 0 : event.sigev_signo;
     timer->value = argument(thread, 1) ? (uintptr_t)event.sigev_value.sival_ptr : (uint64_t)id;
     for (const struct thread *one = thread->process->threads; one && event.sigev_notify == SIGEV_THREAD_ID; one = one->next)
@@ -225,6 +224,10 @@ static enum then settime_enter(struct thread *thread)
     if (memory_read(thread, argument(thread, 2), &wanted, sizeof wanted) != sizeof wanted ||
         !write_setting(thread, argument(thread, 3), timer))
         return answer(thread, -EFAULT);
+    if (timer->by_processor) {
+        timer->node->by_processor = true;
+        return answer(thread, 0);
+    }
     set(timer, wanted.it_value, wanted.it_interval, argument(thread, 1) & TIMER_ABSTIME, CLOCK_MONOTONIC);
     if (argument(thread, 1) & TIMER_ABSTIME)
         name_uncontrolled(thread->process->node, "timer_settime with TIMER_ABSTIME");

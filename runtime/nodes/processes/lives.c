@@ -110,6 +110,8 @@ static _Noreturn void no_rest(const struct thread *thread)
 {
     if (others_are(thread, HELD))
         name_uncontrolled(thread->process->node, LONG_LOOP); /* one of them may be what it waits for */
+    if (thread->process->node->by_processor)
+        name_uncontrolled(thread->process->node, "a timer by a processor's time");
     wire_event((struct cc_frame){.tag = CC_UNREST, .node = thread->process->node->index}, NULL, NULL, 0);
     wire_event((struct cc_frame){.tag = CC_REST}, NULL, NULL, 0);
     wire_flush();

@@ -148,6 +148,20 @@ def test_a_loop_that_waits_by_reading_the_clock_ends(worlds: Worlds) -> None:
     assert [output(by_default(worlds((sys.executable, "-c", code))), 0) for _ in range(2)] == [b"over\n"] * 2
 
 
+def test_timers_by_a_processors_time_never_fire_and_all_is_under_control(worlds: Worlds) -> None:
+    code = """
+import ctypes, signal, time
+signal.setitimer(signal.ITIMER_PROF, 0.001)
+libc, timer, setting = ctypes.CDLL(None), ctypes.c_void_p(), (ctypes.c_long * 4)(0, 0, 0, 1)
+assert libc.timer_create(time.CLOCK_THREAD_CPUTIME_ID, None, ctypes.byref(timer)) == 0
+assert libc.timer_settime(timer, 0, setting, None) == 0
+time.sleep(1)
+print("over")
+"""
+    world = worlds((sys.executable, "-c", code))
+    assert (output(by_default(world), 0), dict(world.uncontrolled)) == (b"over\n", {})
+
+
 def test_a_program_that_reads_the_clock_at_many_depths_of_its_stack_does_not_wait(worlds: Worlds) -> None:
     code = """
 import time
