@@ -131,6 +131,10 @@ def test_a_damaged_table_gives_no_lines(tmp_path: Path) -> None:
             damaged[at + chance.randrange(400)] = chance.randrange(256)
         other = tmp_path / f"damaged{number}"
         other.write_bytes(damaged)
+        lines = NativeLines(lambda path: True)
         for offset in range(begins, begins + 25):
-            assert len(NativeLines(lambda path: True).chain(str(other), offset)) <= 1
+            found = lines.chain(str(other), offset)
+            assert len(found) <= 1
+            if not found:  # after an error it reads no more of the file
+                lines = NativeLines(lambda path: True)
         FunctionNames().name(CallSite(str(other), begins + 20))
