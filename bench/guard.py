@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import subprocess
 import time
@@ -58,6 +59,7 @@ class _Used:
 
     megabytes: dict[str, list[float]] = field(default_factory=dict)  # at most at one time
     cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
+    user_seconds: dict[str, list[float]] = field(default_factory=dict)  # of these, outside of the kernel
 
 
 SUBJECTS = (
@@ -183,11 +185,14 @@ def _compared(
         way: partial(_timed, subject, folder, subject.use.format(program=program, threads=threads), way, used)
         for way, program in {**built, "observed": built["guarded"]}.items()
     }
-    values = interleaved(repetitions, ways)
+    seconds = interleaved(repetitions, ways)
+    figures: dict[str, object] = {"ratio": {way: ratio(seconds, way, "unguarded").json() for way in ways}}
+    for name, values in (("", seconds), ("cpu_", used.cpu_seconds), ("user_", used.user_seconds)):
+        figures[f"{name}seconds"] = {way: Spread.of(numbers).json() for way, numbers in values.items()}
+        if name:  # the kernel counts it in ticks, and a short run may have none
+            figures[f"{name}ratio"] = {way: round(sum(values[way]) / sum(values["unguarded"]), 3) for way in ways}
     return {
-        "seconds": {way: Spread.of(numbers).json() for way, numbers in values.items()},
-        "ratio": {way: ratio(values, way, "unguarded").json() for way in values if way != "unguarded"},
-        "cpu_seconds": {way: Spread.of(numbers).json() for way, numbers in used.cpu_seconds.items()},
+        **figures,
         "peak_megabytes": {way: Spread.of(numbers).json() for way, numbers in used.megabytes.items()},
         "load_average": f"{os.getloadavg()[0]:.2f}",
     }
@@ -281,16 +286,19 @@ def _timed(subject: Subject, folder: Path, words: str, way: str, used: _Used) ->
         environment[OPTIONS] = "observe"
     environment["TSAN_OPTIONS"] = "report_bugs=0"
     # Memory is asked of time(1): what a process forked from this one used before it became another counts as its own.
-    command = ["time", "-f", "%M %U %S", "-o", "used", "/bin/sh", "-c", f"exec {words}"]
+    command = ["time", "-f", "%M", "-o", "used", "/bin/sh", "-c", f"exec {words}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)  # time(1) gives hundredths of a second
     output = subprocess.PIPE if subject.seconds else subprocess.DEVNULL
     started = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.PIPE, text=True)
     elapsed = time.perf_counter() - started
     if done.returncode != 0:
         raise CannotMeasure(f"{words} ended with {done.returncode}: {done.stderr[-500:]}")
-    kilobytes, *seconds = (folder / "used").read_text(encoding="ascii").split()
-    used.megabytes.setdefault(way, []).append(int(kilobytes) / 1024)
-    used.cpu_seconds.setdefault(way, []).append(sum(map(float, seconds)))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    user_seconds = after.ru_utime - before.ru_utime
+    used.megabytes.setdefault(way, []).append(int((folder / "used").read_text(encoding="ascii")) / 1024)
+    used.cpu_seconds.setdefault(way, []).append(user_seconds + after.ru_stime - before.ru_stime)
+    used.user_seconds.setdefault(way, []).append(user_seconds)
     return float(done.stdout) if subject.seconds else elapsed
 
 

@@ -8,6 +8,7 @@
  * same is so for an access that a signal interrupts whose handler accesses shared memory itself.
  *
  * In a training build nothing is checked, and the remote predecessor of each access is logged. */
+#include <emmintrin.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -34,7 +35,6 @@ enum { UNKNOWN, GUARDED, LEARNING, IGNORED };
 static _Atomic uint32_t state; /* of the runtime */
 enum { UNSTARTED, STARTING, READY, FAILED };
 static __thread bool is_starting TLS_MODEL; /* this thread starts the runtime */
-static _Atomic uint32_t stalled;
 
 static void report(const char *text)
 {
@@ -83,7 +83,7 @@ static void forked(void)
     if (atomic_load(&state) == STARTING && !is_starting) /* by a thread that is not there */
         atomic_store(&state, UNSTARTED);
     cc_rename_thread();
-    atomic_store(&stalled, 0);
+    cc_leave_queues();
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -105,7 +105,7 @@ static bool start(bool training)
     is_starting = true;
     const char *path = read_options(secure_getenv("CRASHCHECK_GUARD"));
     option.learns = path != NULL;
-    bool works = cc_shadow_open();
+    bool works = cc_shadow_open() && cc_numbers_open();
     if (!works)
         report("crashcheck guard: no address space; the program runs unguarded\n");
     else if (!cc_rows_open(path, training)) {
@@ -121,7 +121,7 @@ static bool start(bool training)
 
 unsigned crashcheck_guard_stalled(void)
 {
-    return atomic_load(&stalled);
+    return atomic_load(&cc_stalled);
 }
 
 static uint64_t now_ns(void)
@@ -131,31 +131,36 @@ static uint64_t now_ns(void)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* AI §2.1. */
-static inline uint64_t remote_predecessor(const struct record *record)
+/* AI §2.1. Whether the last access was of this thread differs as much as what it was, so nothing branches on it. */
+static inline uint32_t remote_predecessor(const struct record *record)
 {
-    return record->thread != cc_self.id ? record->last : record->previous;
+    uint32_t same = -(uint32_t)(record->thread == cc_self.id);
+    return record->last ^ ((record->last ^ record->previous) & same);
 }
 
-static inline void update(struct record *record, uint64_t id)
+static inline void update(struct record *record, uint32_t number)
 {
-    if (record->thread != cc_self.id) {
-        record->previous = record->last;
-        record->thread = cc_self.id;
-    }
-    record->last = id;
+    record->previous = remote_predecessor(record);
+    record->thread = cc_self.id;
+    record->last = number;
 }
 
-static inline bool is_expected(const struct cc_guard_site *site, uint64_t before)
+/* Which of a set it is differs from one access to the next: to branch on each would be mispredicted once an access. What is read
+ * behind the set is not judged. */
+static inline bool is_expected(const struct site *site, uint32_t before)
 {
-    for (const uint64_t *one = site->set, *end = one + site->predecessors; one != end; one++)
-        if (LIKELY(*one == before))
+    const __m128i wanted = _mm_set1_epi32((int)before);
+    for (uint32_t at = 0; at < site->predecessors; at += AT_ONCE) {
+        __m128i some = _mm_loadu_si128((const __m128i *)&site->set[at]);
+        int found = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(some, wanted)));
+        if (LIKELY(found && (uint32_t)__builtin_ctz((unsigned)found) < site->predecessors - at))
             return true;
-    return (before & CC_GUARD_CHANGED) != 0;
+    }
+    return (before & CHANGED) != 0;
 }
 
 /* The record whose remote predecessor violates the invariant of `site`; NULL if none does. */
-static inline struct record *violating(const struct cc_guard_site *site, struct record *records, unsigned count)
+static inline struct record *violating(const struct site *site, struct record *records, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         if (UNLIKELY(!is_expected(site, remote_predecessor(&records[i]))))
@@ -170,15 +175,16 @@ static inline struct record *violating(const struct cc_guard_site *site, struct 
 static void wait_for_change(struct word *word)
 {
     struct timespec time = {(time_t)(option.stall_ns / 1000000000u), (long)(option.stall_ns % 1000000000u)};
-    atomic_fetch_add_explicit(&word->waiting, 1, memory_order_relaxed);
-    uint32_t seen = atomic_load_explicit(&word->changes, memory_order_relaxed);
+    struct queue *queue = cc_queue(word);
+    atomic_fetch_add(&cc_stalled, 1);
+    atomic_fetch_add_explicit(&queue->waiting, 1, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&queue->changes, memory_order_relaxed);
     cc_self.held = NULL;
     atomic_store_explicit(&word->owner, 0, memory_order_release);
-    atomic_fetch_add(&stalled, 1);
-    raw4(SYS_futex, (long)&word->changes, FUTEX_WAIT_PRIVATE, seen, (long)&time);
-    atomic_fetch_sub(&stalled, 1);
+    raw4(SYS_futex, (long)&queue->changes, FUTEX_WAIT_PRIVATE, seen, (long)&time);
+    atomic_fetch_sub_explicit(&queue->waiting, 1, memory_order_relaxed);
+    atomic_fetch_sub(&cc_stalled, 1);
     cc_take(word);
-    atomic_fetch_sub_explicit(&word->waiting, 1, memory_order_relaxed);
 }
 
 static bool is_repeated(const struct record *records, unsigned number)
@@ -189,15 +195,20 @@ static bool is_repeated(const struct record *records, unsigned number)
     return false;
 }
 
+static struct cc_guard_row *row_of(uint32_t site, uint32_t before, uint32_t kind)
+{
+    return cc_row(cc_id(site), cc_id(before), kind, cc_self.id);
+}
+
 /* Violations that take place: after each predecessor that the variables of the access have by now. `found` was counted. */
-static void note_unresolved(const struct cc_guard_site *site, const struct record *records, unsigned count, uint64_t found,
+static void note_unresolved(const struct site *site, const struct record *records, unsigned count, uint32_t found,
                             uint64_t waited)
 {
     for (unsigned i = 0; i < count; i++) {
-        uint64_t before = remote_predecessor(&records[i]);
+        uint32_t before = remote_predecessor(&records[i]);
         if (is_expected(site, before) || is_repeated(records, i))
             continue;
-        struct cc_guard_row *row = cc_row(site->id, before, CC_GUARD_VIOLATION, cc_self.id);
+        struct cc_guard_row *row = row_of(site->number, before, CC_GUARD_VIOLATION);
         if (!row)
             continue;
         if (before != found)
@@ -238,11 +249,11 @@ static bool is_alone(void)
 }
 
 /* The loop of algorithm 1. `violation` is in the word, which is held before and after. */
-static struct record *stall(const struct cc_guard_site *site, struct word *word, unsigned offset, unsigned size,
+static struct record *stall(const struct site *site, struct word *word, unsigned offset, unsigned size,
                             struct record *violation, unsigned *count)
 {
-    uint64_t found = remote_predecessor(violation);
-    struct cc_guard_row *row = cc_row(site->id, found, CC_GUARD_VIOLATION, cc_self.id);
+    uint32_t found = remote_predecessor(violation);
+    struct cc_guard_row *row = row_of(site->number, found, CC_GUARD_VIOLATION);
     uint64_t begun = now_ns(), waited = 0, most_ns = option.observes ? 0 : patience_ns(row, begun);
     struct record *records = cc_records(word, offset, size, count);
     if (row)
@@ -265,21 +276,21 @@ static struct record *stall(const struct cc_guard_site *site, struct word *word,
     return records;
 }
 
-static void count(uint64_t site, uint64_t before, uint32_t kind)
+static void count(uint32_t site, uint32_t before, uint32_t kind)
 {
-    struct cc_guard_row *row = cc_row(site, before, kind, cc_self.id);
+    struct cc_guard_row *row = row_of(site, before, kind);
     if (LIKELY(row != NULL))
         __atomic_fetch_add(&row->count, 1, __ATOMIC_RELAXED);
 }
 
-static void learn(uint64_t id, const struct record *record)
+static void learn(uint32_t number, const struct record *record)
 {
-    uint64_t before = remote_predecessor(record);
-    count(id, before, CC_GUARD_REMOTE);
-    if (UNLIKELY(!before && record->last && record->last != id))
-        count(id, record->last, CC_GUARD_SAME_THREAD);
+    uint32_t before = remote_predecessor(record);
+    count(number, before, CC_GUARD_REMOTE);
+    if (UNLIKELY(!before && record->last && record->last != number))
+        count(number, record->last, CC_GUARD_SAME_THREAD);
     if (UNLIKELY(record->addressed))
-        count(id, 0, CC_GUARD_ADDRESSED);
+        count(number, 0, CC_GUARD_ADDRESSED);
 }
 
 /* Of each thread the seed chooses a sixteenth of the sites. There it is held up for 16 us to 33 ms, at the first visit, the
@@ -310,13 +321,13 @@ static void perturb(uint64_t id)
     if (visit & (visit - 1))
         return;
     struct timespec hold = {0, (long)(SHORTEST_HOLD_NS << scrambled(chosen + visit) % HOLD_DOUBLINGS)};
-    atomic_fetch_add(&stalled, 1);
+    atomic_fetch_add(&cc_stalled, 1);
     raw3(SYS_nanosleep, (long)&hold, 0, 0);
-    atomic_fetch_sub(&stalled, 1);
+    atomic_fetch_sub(&cc_stalled, 1);
 }
 
 /* Checks and records an access to `size` bytes from `offset` of a word, which stays held. `site`: NULL in training. */
-static void access_word(const struct cc_guard_site *site, uint64_t id, struct word *word, unsigned offset, unsigned size)
+static void access_word(const struct site *site, uint32_t number, struct word *word, unsigned offset, unsigned size)
 {
     unsigned records = 0;
     cc_take(word);
@@ -327,33 +338,33 @@ static void access_word(const struct cc_guard_site *site, uint64_t id, struct wo
     }
     if (!site) {
         for (unsigned i = 0; i < records; i++)
-            learn(id, &record[i]);
+            learn(number, &record[i]);
     } else if (LIKELY(site->predecessors)) {
         violation = violating(site, record, records);
         if (UNLIKELY(violation != NULL))
             record = stall(site, word, offset, size, violation, &records);
     }
     for (unsigned i = 0; record && i < records; i++)
-        update(&record[i], id);
+        update(&record[i], number);
 }
 
 /* Whether the last access to each variable of a word was one of this thread at this site, and to be expected. Then another one
  * changes nothing of what is known. The word is not held: what another thread does to it meanwhile may be before or after. */
-static inline bool is_known(const struct cc_guard_site *site, const struct word *word)
+static inline bool is_known(const struct site *site, const struct word *word)
 {
     unsigned grain = cc_grain(word);
     if (UNLIKELY(!grain))
         return false;
     const struct record *records = cc_first(word, grain);
     for (unsigned i = 0; i < WORD_BYTES / grain; i++)
-        if (records[i].thread != cc_self.id || records[i].last != site->id || !is_expected(site, records[i].previous))
+        if (records[i].thread != cc_self.id || records[i].last != site->number || !is_expected(site, records[i].previous))
             return false;
     return true;
 }
 
-static inline const struct cc_guard_site *site_at(const struct cc_guard_unit *unit, uint32_t place)
+static inline const struct site *site_at(const struct cc_guard_unit *unit, uint32_t place)
 {
-    return (const struct cc_guard_site *)&unit->sites[place];
+    return (const struct site *)((const uint32_t *)unit->sites + place);
 }
 
 /* What to do for a unit that was not seen before, or that nothing is done for at this moment. */
@@ -371,7 +382,9 @@ static uint32_t meet(struct cc_guard_unit *unit)
             __atomic_store_n(&unit->met, IGNORED, __ATOMIC_RELAXED);
         return IGNORED; /* in a handler while the runtime starts, at this moment */
     }
-    uint32_t met = unit->sites ? GUARDED : option.learns ? LEARNING : IGNORED;
+    uint32_t met = option.learns ? LEARNING : IGNORED;
+    if (unit->sites)
+        met = cc_number_sites(unit) ? GUARDED : IGNORED;
     if (__atomic_exchange_n(&unit->met, met, __ATOMIC_RELEASE) != met)
         cc_rows_meet(unit);
     return met;
@@ -385,15 +398,15 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
         return;
     bool is_first = !cc_self.tid;
     cc_ready_thread();
-    const struct cc_guard_site *site = met == GUARDED ? site_at(unit, index) : NULL;
-    uint64_t id = site ? site->id : unit->key + index;
+    const struct site *site = met == GUARDED ? site_at(unit, index) : NULL;
+    uint32_t number = site ? site->number : cc_number(unit->key + index);
     if (UNLIKELY(!site && option.seed)) {
         if (UNLIKELY(is_first))
             perturb(FIRST_ACCESS);
-        perturb(id);
+        perturb(unit->key + index);
     }
     if (UNLIKELY(site && !site->predecessors && size)) /* a fill of no bytes is no access */
-        count(id, 0, CC_GUARD_UNTRAINED);
+        count(number, 0, CC_GUARD_UNTRAINED);
     uintptr_t end = at + size;
     while (at < end) {
         unsigned offset = at % WORD_BYTES;
@@ -403,7 +416,7 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
         if (LIKELY(word != NULL)) {
             if (part == WORD_BYTES && part != size && site && site->predecessors && is_known(site, word))
                 continue;
-            access_word(site, id, word, offset, part);
+            access_word(site, number, word, offset, part);
             if (UNLIKELY(part != size))
                 cc_give(word);
         } else {
@@ -415,7 +428,7 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
 /* Checks and records an access to a variable of `size` bytes in one short way: if it was accessed before, the thread has no
  * word, nobody else has this one, and training knows the site. False: nothing was done, but the thread may have the word,
  * which `begin` gives up. It calls nothing, so that it needs no frame. */
-static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint64_t size, const struct cc_guard_site *site)
+static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint64_t size, const struct site *site)
 {
     if (UNLIKELY(cc_self.held || !cc_self.tid || !site->predecessors))
         return false;
@@ -430,7 +443,7 @@ static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint
     struct record *record = cc_first(word, (unsigned)size) + (size == 1 ? at % WORD_BYTES : at % WORD_BYTES / 4);
     if (UNLIKELY(!is_expected(site, remote_predecessor(record))))
         return false;
-    update(record, site->id);
+    update(record, site->number);
     return true;
 }
 
@@ -438,8 +451,7 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
 {
     uintptr_t at = (uintptr_t)address;
     if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED)) {
-        const struct cc_guard_site *site = site_at(unit, index);
-        if (LIKELY(begin_short(at, size, site)))
+        if (LIKELY(begin_short(at, size, site_at(unit, index))))
             return;
     }
     begin(at, size, unit, index);
@@ -460,8 +472,8 @@ void crashcheck_guard_address(const void *address)
         return;
     cc_ready_thread();
     cc_take(word);
-    if (!word->grain)
-        word->grain = WORD_BYTES; /* each part that is accessed later has the mark */
+    if (!word->parts)
+        word->parts = WORD_BYTES; /* each part that is accessed later has the mark */
     unsigned grain = cc_grain(word);
     struct record *record = cc_first(word, grain) + at % WORD_BYTES / grain;
     record->addressed = 1;

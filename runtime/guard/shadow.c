@@ -10,7 +10,8 @@
 
 HIDDEN struct chunk *_Atomic *cc_chunks;
 HIDDEN char *cc_arena;
-static _Atomic uint64_t arena_used;
+#define LEAST_USED (ARENA_UNIT * (WORD_BYTES + 1)) /* struct word: `parts` that is a grain is no place */
+static _Atomic uint64_t arena_used = LEAST_USED;
 
 HIDDEN __thread struct thread cc_self TLS_MODEL;
 static _Atomic uint32_t threads;
@@ -29,8 +30,12 @@ bool cc_shadow_open(void)
     return cc_chunks && cc_arena;
 }
 
-/* Zeroed memory that is never given back. */
-static void *allot(uint64_t bytes)
+bool cc_is_allotted(const void *memory)
+{
+    return (uintptr_t)memory - (uintptr_t)cc_arena < ARENA_BYTES;
+}
+
+void *cc_allot(uint64_t bytes)
 {
     bytes = (bytes + ARENA_UNIT - 1) / ARENA_UNIT * ARENA_UNIT;
     if (atomic_load_explicit(&arena_used, memory_order_relaxed) > ARENA_BYTES - bytes)
@@ -41,7 +46,7 @@ static void *allot(uint64_t bytes)
 
 static struct chunk *make_chunk(struct chunk *_Atomic *place)
 {
-    struct chunk *made = allot(sizeof(struct chunk)), *there = NULL;
+    struct chunk *made = cc_allot(sizeof(struct chunk)), *there = NULL;
     if (!made)
         return NULL;
     /* If another thread was faster, its chunk is the one and this stays unused: nobody waits for anybody. */
@@ -61,7 +66,7 @@ struct word *cc_find_word(uintptr_t address, bool make)
     }
     unsigned number = (address & (CHUNK_BYTES - 1)) / WORD_BYTES;
     struct word *word = &chunk->words[number];
-    if (UNLIKELY(!word->grain && make))
+    if (UNLIKELY(!word->parts && make))
         atomic_fetch_or_explicit(&chunk->accessed[number / GROUP_WORDS / 64], 1ull << number / GROUP_WORDS % 64,
                                  memory_order_relaxed);
     return word;
@@ -74,26 +79,27 @@ static bool refine(struct word *word, unsigned grain)
     unsigned known = cc_grain(word);
     if (known && known <= grain)
         return true;
+    uint32_t parts = grain;
     if (grain == 4) {
         if (known)
             word->records[1] = word->records[0];
     } else {
-        struct record *bytes = allot(WORD_BYTES * sizeof *bytes);
+        struct record *bytes = cc_allot(WORD_BYTES * sizeof *bytes);
         if (!bytes)
             return false;
         for (unsigned byte = 0; known && byte < WORD_BYTES; byte++)
             bytes[byte] = word->records[byte / known];
-        word->bytes = (uint32_t)(((char *)bytes - cc_arena) / ARENA_UNIT);
+        parts = (uint32_t)(((char *)bytes - cc_arena) / ARENA_UNIT);
     }
-    __atomic_store_n(&word->grain, grain, __ATOMIC_RELEASE);
+    __atomic_store_n(&word->parts, parts, __ATOMIC_RELEASE);
     return true;
 }
 
 bool cc_split(struct word *word, unsigned grain)
 {
-    if (!word->grain && grain == WORD_BYTES)
-        word->grain = grain;
-    return word->grain == grain || refine(word, grain);
+    if (!word->parts && grain == WORD_BYTES)
+        word->parts = grain;
+    return word->parts == grain || refine(word, grain);
 }
 
 /* Who has a word runs straight on to where it gives it up, unless it ends there, as all threads but one do in a forked child,
@@ -134,12 +140,32 @@ void cc_wait_for(struct word *word)
 }
 
 #define FUTEX_WAKE_PRIVATE 129
+#define QUEUES 1024u
+
+HIDDEN _Atomic uint32_t cc_stalled;
+static struct queue queues[QUEUES];
+
+struct queue *cc_queue(const struct word *word)
+{
+    return &queues[(uintptr_t)word / sizeof *word % QUEUES];
+}
+
+void cc_leave_queues(void)
+{
+    atomic_store(&cc_stalled, 0);
+    for (unsigned i = 0; i < QUEUES; i++)
+        atomic_store_explicit(&queues[i].waiting, 0, memory_order_relaxed);
+}
 
 void cc_wake(struct word *word)
 {
-    atomic_fetch_add_explicit(&word->changes, 1, memory_order_relaxed);
+    struct queue *queue = cc_queue(word);
+    bool is_awaited = atomic_load_explicit(&queue->waiting, memory_order_relaxed) != 0;
+    if (is_awaited)
+        atomic_fetch_add_explicit(&queue->changes, 1, memory_order_relaxed);
     atomic_store_explicit(&word->owner, 0, memory_order_release);
-    raw3(SYS_futex, (long)&word->changes, FUTEX_WAKE_PRIVATE, INT32_MAX);
+    if (is_awaited)
+        raw3(SYS_futex, (long)&queue->changes, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
 void cc_rename_thread(void)

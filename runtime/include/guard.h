@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_GUARD_VERSION 3u
+#define CC_GUARD_VERSION 4u
 
 /* -- Tables in the program: constant data, so that no constructor has to run before the first access ------------------- */
 
@@ -28,7 +28,8 @@ struct cc_guard_site {
 /* One a compiled source. */
 struct cc_guard_unit {
     uint64_t key;                /* of its facts; in a training build the id of site i is key + i */
-    const uint64_t *sites;       /* struct cc_guard_site, one behind the other; NULL in a training build */
+    const void *sites;           /* struct cc_guard_site, one behind the other, then a 0, until the runtime has a table of its
+                                    own with as many words of half the size; NULL in a training build */
     const void *facts;           /* what is in the ELF section "crashcheck_facts" */
     uint32_t version;            /* CC_GUARD_VERSION it was compiled for */
     uint32_t met;                /* for the runtime: whether it knows the unit, and what it does for it */

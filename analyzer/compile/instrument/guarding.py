@@ -24,7 +24,7 @@ from crashcheck.analyzer.compile.ir.typemap import Target
 from crashcheck.analyzer.compile.learned_sets import LearnedSets
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 
-VERSION = 3  # CC_GUARD_VERSION
+VERSION = 4  # CC_GUARD_VERSION
 
 _DECLARED = """
 declare void @cc_guard_begin(ptr, i64, ptr, i32) nounwind
@@ -312,7 +312,7 @@ class Guarding(Rewriter):
 
     def descriptor(self, key: int, blob: bytes, section: str) -> str:
         """The text of the unit's descriptor, its tables and its facts (`blob`, in an ELF section)."""
-        words = [f"i64 {word}" for word in self._table]
+        words = [f"i64 {word}" for word in (*self._table, 0)]
         digest = 0 if self._training else self._learned.digest()
         sites = "null" if self._training else "@cc.guard.sites"
         facts = "".join(f"\\{byte:02X}" for byte in blob)

@@ -4,6 +4,7 @@
  *
  *   rows      observations, in a file that processes share and that a crash leaves whole
  *   shadow    what is known of each variable: its last two accesses by different threads, and who has it now
+ *   numbers   ids of sites in half the size, for records and sets
  *   guard     the check before an access, and the stall (the way of nearly all accesses is inline, below and there)
  *   lifetime  memory that ends: free, munmap and what else begins a new life at an old address
  */
@@ -42,30 +43,27 @@ extern HIDDEN struct cc_guard_header *cc_log;
 
 /* The last access to a variable, and the last before it by another thread than `thread` (AI §3.2: recorder). */
 struct record {
-    uint64_t last, previous;     /* ids; 0: none */
-    uint32_t thread;             /* of `last` */
-    uint32_t addressed;          /* by crashcheck_guard_address */
+    uint32_t last, previous;     /* numbers; 0: none */
+    uint32_t thread : 31;        /* of `last` */
+    uint32_t addressed : 1;      /* by crashcheck_guard_address */
 };
 
 /* What is known of an aligned word of eight bytes. A variable is a run of bytes that every access so far covered as a whole
- * or not at all: `grain` is how many bytes one record is about, 8, 4 or 1; 0 before the first access. */
+ * or not at all: its grain is how many bytes one record is about, 8, 4 or 1; 0 before the first access. */
 #define WORD_BYTES 8u
 struct word {
     _Atomic uint32_t owner;      /* tid of the thread that has it, from check to access */
-    _Atomic uint32_t changes;    /* what stalled threads wait for */
-    _Atomic uint16_t waiting;    /* stalled threads */
-    uint16_t grain;
-    uint32_t bytes;              /* where grain is 1: where in the arena one record a byte is */
-    struct record records[2];    /* never in one place with `bytes`: an access that lost the word may still write here */
+    uint32_t parts;              /* the grain, where that is 1 the unit of the arena from which one record a byte is */
+    struct record records[2];    /* never in one place with `parts`: an access that lost the word may still write here */
 };
 
 /* A chunk holds the words of CHUNK_BYTES of the program's memory. All of this is address space that becomes memory where it is
- * used: for a word of the program that is accessed, 64 bytes. */
+ * used: for a word of the program that is accessed, 32 bytes. */
 #define ADDRESS_BITS 47u
 #define CHUNK_BITS 16u
 #define CHUNK_BYTES (1ul << CHUNK_BITS)
 #define CHUNK_WORDS (CHUNK_BYTES / WORD_BYTES)
-#define GROUP_WORDS 64u /* words that are marked as accessed together: a page of them */
+#define GROUP_WORDS 128u /* words that are marked as accessed together: a page of them */
 struct chunk {
     struct word words[CHUNK_WORDS];
     _Atomic uint64_t accessed[CHUNK_WORDS / GROUP_WORDS / 64]; /* groups */
@@ -73,6 +71,9 @@ struct chunk {
 extern HIDDEN struct chunk *_Atomic *cc_chunks; /* by address */
 #define ARENA_UNIT 64u
 extern HIDDEN char *cc_arena;
+/* Zeroed memory that is never given back; NULL if there is none. */
+HIDDEN void *cc_allot(uint64_t bytes);
+HIDDEN bool cc_is_allotted(const void *memory);
 
 struct thread {
     uint32_t id;                 /* from 1, of no other thread ever; 0 before its first access */
@@ -90,27 +91,54 @@ HIDDEN void cc_rename_thread(void); /* in a forked child */
 HIDDEN struct word *cc_find_word(uintptr_t address, bool make); /* cc_word, however long it takes */
 HIDDEN bool cc_split(struct word *word, unsigned grain); /* into variables of that size at most; false: no memory */
 HIDDEN void cc_wait_for(struct word *word); /* until it is this thread's */
+/* Stalled threads, in all; and where one that is stalled at a word waits for its next access, which other words may share. */
+extern HIDDEN _Atomic uint32_t cc_stalled;
+struct queue {
+    _Atomic uint32_t waiting, changes;
+};
+HIDDEN struct queue *cc_queue(const struct word *word);
+HIDDEN void cc_leave_queues(void);          /* in a forked child: by the threads that are not there */
 HIDDEN void cc_wake(struct word *word);     /* gives it up, and wakes who is stalled there */
 HIDDEN void cc_forget(uintptr_t address, uint64_t size);
+
+/* numbers.c */
+
+/* As CC_GUARD_CHANGED, of a number. */
+#define CHANGED (1u << 31)
+
+/* struct cc_guard_site with numbers: its words are at the places of the other's. Sets are read as many at once as AT_ONCE, also
+ * the last ones. */
+#define AT_ONCE 4u
+struct site {
+    uint32_t number, predecessors;
+    uint32_t set[];
+};
+
+HIDDEN bool cc_numbers_open(void);
+/* The number of an id, the same in the whole process; 0 is the one of 0. */
+HIDDEN uint32_t cc_number(uint64_t id);
+HIDDEN uint64_t cc_id(uint32_t number);
+/* Replaces the table of a guarded unit by one of numbers; false: no memory. */
+HIDDEN bool cc_number_sites(struct cc_guard_unit *unit);
 
 /* The word at an address; NULL if there is no memory for it, or `make` is false and it was never accessed. */
 static inline struct word *cc_word(uintptr_t address, bool make)
 {
     struct chunk *chunk = address >> ADDRESS_BITS ? NULL : atomic_load_explicit(&cc_chunks[address >> CHUNK_BITS], memory_order_acquire);
     struct word *word = chunk ? &chunk->words[address % CHUNK_BYTES / WORD_BYTES] : NULL;
-    return LIKELY(word && word->grain) ? word : cc_find_word(address, make);
+    return LIKELY(word && word->parts) ? word : cc_find_word(address, make);
 }
 
-/* To be read before `bytes`, which is written first. */
 static inline unsigned cc_grain(const struct word *word)
 {
-    return __atomic_load_n(&word->grain, __ATOMIC_ACQUIRE);
+    uint32_t parts = __atomic_load_n(&word->parts, __ATOMIC_ACQUIRE);
+    return LIKELY(parts <= WORD_BYTES) ? parts : 1;
 }
 
 /* Of a word: its first record, where one is about `grain` bytes. */
 static inline struct record *cc_first(const struct word *word, unsigned grain)
 {
-    return grain == 1 ? (struct record *)(cc_arena + (uint64_t)word->bytes * ARENA_UNIT) : (struct record *)word->records;
+    return grain == 1 ? (struct record *)(cc_arena + (uint64_t)word->parts * ARENA_UNIT) : (struct record *)word->records;
 }
 
 /* Of a word that is held: the records of `size` bytes from `offset`, and how many there are; NULL if there is no memory. */
@@ -152,7 +180,7 @@ static inline void cc_give(struct word *word)
     cc_self.held = NULL;
     if (UNLIKELY(atomic_load_explicit(&word->owner, memory_order_relaxed) != cc_self.tid))
         return; /* a handler gave it up, or it was taken over */
-    if (UNLIKELY(atomic_load_explicit(&word->waiting, memory_order_relaxed) != 0))
+    if (UNLIKELY(atomic_load_explicit(&cc_stalled, memory_order_relaxed) != 0))
         cc_wake(word);
     else
         atomic_store_explicit(&word->owner, 0, memory_order_release);

@@ -8,7 +8,7 @@
 #include "guard.h"
 
 /* Site 2 is right after site 3, site 3 after site 1, and site 4 after no access. */
-static const uint64_t sites[][3] = {{1, 1, 0}, {2, 1, 3}, {3, 1, 1}, {4, 1, 0}};
+static const uint64_t sites[][3] = {{1, 1, 0}, {2, 1, 3}, {3, 1, 1}, {4, 1, 0}, {0}};
 static struct cc_guard_unit unit = {.key = 10, .sites = sites[0], .version = CC_GUARD_VERSION};
 static long x, y;
 

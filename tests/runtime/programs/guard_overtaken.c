@@ -5,7 +5,7 @@
 
 #include "guard.h"
 
-static const uint64_t sites[][3] = {{1, 1, 0}, {2, 1, 9}, {3, 1, 0}}; /* id, how many predecessors, which */
+static const uint64_t sites[][3] = {{1, 1, 0}, {2, 1, 9}, {3, 1, 0}, {0}}; /* id, how many predecessors, which */
 static struct cc_guard_unit unit = {.key = 10, .sites = sites[0], .version = CC_GUARD_VERSION};
 static long x;
 

@@ -15,9 +15,7 @@ enum { SITES = 16, SET = 16, MEMORY = 4096 };
 
 static struct guarded {
     struct cc_guard_unit unit;
-    struct {
-        uint64_t id, predecessors, set[SET];
-    } sites[SITES];
+    uint64_t sites[SITES * (2 + SET) + 1], words, places[SITES];
 } *guarded;
 static char *memory;
 
@@ -32,10 +30,15 @@ static void begin_unit(uint64_t key)
 static void define_site(char *words)
 {
     unsigned number = (unsigned)strtoul(words, &words, 10);
-    guarded->sites[number].id = strtoull(words, &words, 10);
-    while (strspn(words, " ") && words[1] != '\n')
-        guarded->sites[number].set[guarded->sites[number].predecessors++] = strtoull(words, &words, 10);
-    guarded->unit.sites = &guarded->sites[0].id;
+    uint64_t place = guarded->places[number] = guarded->words;
+    guarded->sites[guarded->words++] = strtoull(words, &words, 10);
+    guarded->words++;
+    while (strspn(words, " ") && words[1] != '\n') {
+        guarded->sites[guarded->words++] = strtoull(words, &words, 10);
+        guarded->sites[place + 1]++;
+    }
+    guarded->unit.sites = guarded->sites;
+    guarded->unit.met = 0; /* the runtime does not know of this one */
 }
 
 int main(void)
@@ -52,7 +55,7 @@ int main(void)
         } else if (sscanf(line, "%lu %lu %lu %lu", &thread, &site, &offset, &size) == 4) {
             cc_self.tid = 1;
             cc_self.id = (uint32_t)thread;
-            uint64_t place = guarded->unit.sites ? site * sizeof *guarded->sites / sizeof(uint64_t) : site;
+            uint64_t place = guarded->unit.sites ? guarded->places[site] : site;
             cc_guard_begin(memory + offset, size, &guarded->unit, (uint32_t)place);
             cc_guard_end();
         }
