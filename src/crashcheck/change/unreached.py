@@ -66,6 +66,7 @@ _NOT_NAMES = {"func", "function", "async", "def", "fn", "sub", "pub", "static", 
 _NAMED = re.compile(r"([\w$]+[?!]?)\s*(?:<[^()]*>)?(?:\(|[=:](?!:))")
 _HOLDER = re.compile(r"\b(class|interface|struct|impl|trait|enum|module|mod|namespace|package|object|record)\b[^()]*$")
 _CONTINUES = re.compile(r"[{)#]|[A-Za-z_]\w*:$(?<!else:)(?<!try:)(?<!finally:)")  # what no function ends with
+_HEAD = re.compile(r"diff --git a/(\d+)")
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)")
 _MARK = "\x01"
 
@@ -219,14 +220,15 @@ def _beginnings(files: Sequence[_Text]) -> list[set[int]]:
         (folder / "attributes").write_text(attributes, encoding="utf-8")
         attributes_file = f"core.attributesFile={folder}/attributes"
         settings = ("-c", attributes_file, "-c", f"diff.crashcheck-js.xfuncname={_JAVASCRIPT}")
-        options = ("--no-index", "--no-ext-diff", "--no-color", "-U0")
+        options = ("--no-index", "--no-ext-diff", "--no-color", "-U0", "--inter-hunk-context=0")
         shown = run_git(folder, *settings, "diff", *options, "a", "b", differs=True)
-    begun: list[set[int]] = []
+    begun: list[set[int]] = [set() for _ in files]
+    number = 0
     for text in shown.decode("utf-8", "replace").split("\n"):
-        if text.startswith("diff --git "):
-            begun.append(set())
+        if head := _HEAD.match(text):
+            number = int(head[1])
         elif (hunk := _HUNK.match(text)) and hunk[2]:
-            lines, at = files[len(begun) - 1].lines, int(hunk[1]) - 1
-            if lines[at].text.strip().startswith(hunk[2].strip()):
-                begun[-1].add(at)
+            at = int(hunk[1]) - 1
+            if files[number].lines[at].text.strip().startswith(hunk[2].strip()):
+                begun[number].add(at)
     return begun
