@@ -52,7 +52,8 @@ void cc_loads_start(const char *loads, const char *memory)
 /* While all memory is recorded one thread at a time accesses it: from the record of an access until its code has
  * executed. Whoever has the turn runs straight on to where it gives it up, unless a fault jumps out of that; then others
  * would wait for ever, hence the bound. A signal handler in between shares the turn of the code that it interrupted. */
-#define TURNS_WAITED 20000u
+#define TURNS_SPUN 20000u
+#define TURNS_WAITED (TURNS_SPUN + 4000u) /* the last ones 100 us each: whoever has it may be kept from running */
 static _Atomic uint32_t turn; /* load_id of who has it */
 
 static void be_known(void)
@@ -76,7 +77,9 @@ void cc_turn_keep(void)
         if (atomic_compare_exchange_strong_explicit(&turn, &other, own_id, memory_order_acquire, memory_order_relaxed) ||
             other == own_id)
             return;
-        if (waited % 64 < 48)
+        if (waited >= TURNS_SPUN)
+            raw3(SYS_nanosleep, (long)&(struct timespec){0, 100000}, 0, 0);
+        else if (waited % 64 < 48)
             __builtin_ia32_pause();
         else
             raw3(SYS_sched_yield, 0, 0, 0);
