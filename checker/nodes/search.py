@@ -166,6 +166,7 @@ class NodeSearch:
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
         self._explaining: dict[_Key, _Explaining] = {}  # the next one first
         self._since_explained = 0  # results
+        self._placed_s = 0.0  # the longest run with the call stacks of messages
         self._discoveries: dict[str, Discovery] = {}
         self._not_repeated: Counter[str] = Counter()  # what failed once, by what it was
         self._uncontrolled: dict[str, None] = {}
@@ -323,8 +324,9 @@ class NodeSearch:
         self._since_explained = 0
         key, failure = next(iter(self._explaining.items()))
         self._show(explaining=ended)
-        if self._meter.explaining_left_s == 0.0:
-            self._finish(key, None, "the budget ended before it was minimised")
+        left_s = self._meter.explaining_left_s
+        if left_s is not None and left_s <= (len(self._explaining) * self._placed_s if ended else 0.0):
+            self._finish(key, None, "the budget ended before it was minimised", place=left_s > 0.0)
             return ended
         made = [self._pool.submit(self._guided, order) for order in failure.orders]
         try:
@@ -354,8 +356,9 @@ class NodeSearch:
         """A failing run whose messages have the call stacks of their senders, if it fails in the same way once more."""
         if self._placing is None or run.failure is None:
             return run
-        order = until_failure(run)
+        order, began_s = until_failure(run), self._meter.elapsed_s
         placed = execute(self._placing(), GuidedPath(order), self._rules, until_failure=True)
+        self._placed_s = max(self._placed_s, self._meter.elapsed_s - began_s)
         same = placed.failure is not None and placed.failure.same_as(run.failure) and until_failure(placed) == order
         return placed if same else run
 
