@@ -14,7 +14,8 @@ from support.versions import Project
 
 # Of each language: a function that was run, `save`, and one that was not, `tidy`. A line of "tidy" begins it.
 SOURCES = {
-    "a.py": """class Store:
+    "a.py": """class Store(Base):
+    def rename(self, name): return name
     def save(
         self,
     ) -> None:
@@ -44,7 +45,9 @@ export class Store {
   fs.renameSync(p, 'x');
 };
 exports.tidy = function (p) {
-  fs.fsyncSync(p);
+\tif (p) {
+\t\tfs.fsyncSync(p);
+\t}
 };
 """,
     "A.java": """import java.io.FileWriter;
@@ -62,6 +65,9 @@ public class A {
 }
 """,
     "a.go": """package main
+type Store struct {
+	file *os.File
+}
 func (s *Store) save(x string) error {
 	return os.Rename("a", "b")
 }
@@ -188,6 +194,14 @@ def test_functions_that_update_nothing_or_were_run_or_did_not_change_are_not_nam
     (tmp_path / "a.py").write_text("\n".join(rows), encoding="utf-8")
     stacks = [[Frame("save", "a.py", 3)]]
     assert unreached(parse(f"--- a/a.py\n+++ b/a.py\n{change}"), tmp_path, stacks) == ()
+
+
+def test_functions_are_named_in_each_changed_file(tmp_path: Path) -> None:
+    whole = "".join(new_file(name, text) for name, text in SOURCES.items())
+    for name, text in SOURCES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (warning,) = unreached(parse(whole), tmp_path, [[Frame("save", name, 0)] for name in SOURCES])
+    assert warning.split(", which")[0].endswith(f"and {len(SOURCES) - 5} more")
 
 
 def test_what_the_workload_calls_for_its_updates_is_known_to_update(tmp_path: Path) -> None:

@@ -37,13 +37,13 @@ _DRIVERS = {  # of git, by the suffix of a source
     ".rs": "rust",
 }
 _JAVASCRIPT = (  # git has no driver of its own for it; a first line that begins with "!" excludes
-    r"!^[ \t]*(\}|if|for|while|switch|catch|else|do|try|return|throw|await|yield|new)([^A-Za-z0-9_$]|$)"
+    r"!^[[:blank:]]*(//|\*|\}|if|for|while|switch|catch|else|do|try|return|throw|await|yield|new)([^A-Za-z0-9_$]|$)"
     "\n"
-    r"^[ \t]*(.*[^A-Za-z0-9_$.])?(function)([^A-Za-z0-9_$].*)$"
+    r"^[[:blank:]]*(.*[^A-Za-z0-9_$.])?(function)([^A-Za-z0-9_$].*)$"
     "\n"
-    r"^[ \t]*([^(]*[=:][ \t]*(async[ \t]+)?(\([^;]*|[A-Za-z_$][A-Za-z0-9_$]*)[ \t]*=>.*)$"
+    r"^[[:blank:]]*([^(]*[=:][[:blank:]]*(async[[:blank:]]+)?(\([^;]*|[A-Za-z_$][A-Za-z0-9_$]*)[[:blank:]]*=>.*)$"
     "\n"
-    r"^[ \t]*([^=;.(]*[#A-Za-z0-9_$>]+[ \t]*\([^;]*\)[^;=]*\{)[ \t]*$"
+    r"^[[:blank:]]*([^=;.(]*[#A-Za-z0-9_$>]+[[:blank:]]*\([^;]*\)[^;=]*\{)[[:blank:]]*$"
 )
 # Tests and examples of a project write files, and are no part of the workload.
 _OF_TESTS = re.compile(r"(^|[/_.-])(tests?|specs?|__tests__|testing|bench(marks?)?|examples?|docs?)([/_.-]|$)", re.I)
@@ -53,20 +53,41 @@ _COMPILED = {"cpp", "golang", "java", "kotlin", "rust"}  # languages in which fu
 # calls for one are added.
 _UPDATES = (
     r"\b(f(data)?sync(Sync)?|sync_(all|data)|syncfs|msync|sync_file_range|[sS]ync\(\)|force\((true|false)\))"
-    r"|\bos\.(replace|renames?|remove|unlink|truncate|p?writev?|link|symlink)\(|\bshutil\.\w+\("
+    r"|\bos\.(replace|renames?|remove|unlink|truncate|p?writev?|link|symlink)\(|\bshutil\.(copy|move|rmtree)\w*\("
     r"|\bos\.(Rename|Remove(All)?|WriteFile|Create(Temp)?|OpenFile|Truncate|Link|Symlink)\("
-    r"|\b(rename|unlink|truncate)(Sync)?\(|\b(write|append|copy)(File|Text|Bytes)(Sync)?\(|\bwrite_(all|text|bytes)\("
-    r"|(?<![.\w])p?writev?\(|\b(fwrite|file_put_contents|createWriteStream|create_new|renameTo)\b"
+    r"|\b(rename|unlink|truncate)(Sync)?\((?!\))|\.truncate\(|\b(write|append|copy)(File|Text|Bytes)(Sync)?\(|\bwrite_(all|text|bytes)\("
+    r"|(?<![.\w])p?writev?\((?!\))|\b(fwrite|file_put_contents|createWriteStream|create_new|renameTo)\b"
     r"|\bf?open\([^)]*,\s*(mode\s*=\s*)?[\"'][rbt]*[wax+>]"
     r"|\bFiles\.(write|move|copy|delete|new(BufferedW|OutputS|ByteC))\w*\(|\b(FileOutputStream|FileWriter|RandomAccessFile)\b"
     r"|\bfs::(write|rename|remove|copy)\w*|\bFile::create\b|\bFile(Utils)?\.(rename|write|delete|open|mv|cp)\b"
-    r"|^\s*(mv|cp|rm|dd|install|truncate|sync)\s|>>?\s*\"?\$"
 )
-_NOT_NAMES = {"func", "function", "async", "def", "fn", "sub", "pub", "static", "public", "private"}
+_SHELL_UPDATES = re.compile(r"^\s*((mv|cp|rm|dd|install|truncate)\s+[^=\s]|sync$)|>>?\s*\"?\$")
+_NOT_NAMES = {
+    "func",
+    "function",
+    "async",
+    "def",
+    "fn",
+    "sub",
+    "pub",
+    "static",
+    "public",
+    "private",
+    "if",
+    "for",
+    "while",
+}
 _NAMED = re.compile(r"([\w$]+[?!]?)\s*(?:<[^()]*>)?(?:\(|[=:](?!:))")
-_HOLDER = re.compile(r"\b(class|interface|struct|impl|trait|enum|module|mod|namespace|package|object|record)\b[^()]*$")
+_MODIFIERS = (
+    r"\s*((export|default|public|private|protected|internal|abstract|final|sealed|data|static|pub(\([^)]*\))?)\s+)*"
+)
+_HOLDER = re.compile(  # of functions
+    _MODIFIERS
+    + r"((class|interface|trait|module|mod|namespace|package|object|record)\s+\w|impl\b|type\s"
+    + r"|(struct|enum|union)\b[^()]*$)"
+)
 _CONTINUES = re.compile(r"[{)#]|[A-Za-z_]\w*:$(?<!else:)(?<!try:)(?<!finally:)")  # what no function ends with
-_HEAD = re.compile(r"diff --git a/(\d+)")
+_HEAD = re.compile(r"diff --git a/(\d+)")  # without the prefixes that git adds
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)")
 _MARK = "\x01"
 
@@ -120,7 +141,7 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, .
         f"`{function.name}` ({function.file})" if function.name else function.file
         for function in _functions(texts)
         if function.touched
-        and any(updates.search(text) and not _OTHER.match(text) for text in function.texts)
+        and function.may_update(updates)
         and function.name not in names.get(function.file, ())
         and not function.lines & lines.get(function.file, set())
     ]
@@ -173,8 +194,13 @@ class _Function:
 
     def add(self, line: _Line) -> None:
         self.touched |= line.touched and not _OTHER.match(line.text)
-        self.texts.append(line.text)
+        self.texts.append(line.text.replace(f"{self.name}(", "", not self.texts))  # its own name is no call
         self.lines |= {line.number} - {0}
+
+    def may_update(self, calls: re.Pattern[str]) -> bool:
+        """Whether a line has one of the calls that update files, or, in a shell, a command that does."""
+        updates = _SHELL_UPDATES if _DRIVERS[_suffix(self.file)] == "bash" else calls
+        return any(updates.search(text) and not _OTHER.match(text) for text in self.texts)
 
 
 def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
@@ -189,7 +215,7 @@ def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
             if text and not _CONTINUES.match(text):
                 around = [each for each in around if each[0] < indent]
             if at in begun and line.number:
-                function = _Function(file.path, _name(text)) if not _HOLDER.search(text) else outside
+                function = _Function(file.path, _name(text)) if not _HOLDER.match(text) else outside
                 found.append(function)
                 around.append((indent, function))
             inner = around[-1][1] if around else outside
@@ -220,7 +246,7 @@ def _beginnings(files: Sequence[_Text]) -> list[set[int]]:
         (folder / "attributes").write_text(attributes, encoding="utf-8")
         attributes_file = f"core.attributesFile={folder}/attributes"
         settings = ("-c", attributes_file, "-c", f"diff.crashcheck-js.xfuncname={_JAVASCRIPT}")
-        options = ("--no-index", "--no-ext-diff", "--no-color", "-U0", "--inter-hunk-context=0")
+        options = ("--no-index", "--no-ext-diff", "--no-color", "-U0", "--no-prefix", "--inter-hunk-context=0")
         shown = run_git(folder, *settings, "diff", *options, "a", "b", differs=True)
     begun: list[set[int]] = [set() for _ in files]
     number = 0
