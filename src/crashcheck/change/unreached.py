@@ -63,19 +63,8 @@ _UPDATES = (
 )
 _SHELL_UPDATES = re.compile(r"^\s*((mv|cp|rm|dd|install|truncate)\s+[^=\s]|sync$)|>>?\s*\"?\$")
 _NOT_NAMES = {
-    "func",
-    "function",
-    "async",
-    "def",
-    "fn",
-    "sub",
-    "pub",
-    "static",
-    "public",
-    "private",
-    "if",
-    "for",
-    "while",
+    *("func", "function", "async", "def", "fn", "sub", "pub", "static", "public", "private"),
+    *("if", "for", "while"),
 }
 _NAMED = re.compile(r"([\w$]+[?!]?)\s*(?:<[^()]*>)?(?:\(|[=:](?!:))")
 _MODIFIERS = (
@@ -90,7 +79,6 @@ _CONTINUES = re.compile(r"[{)#]|[A-Za-z_]\w*:$(?<!else:)(?<!try:)(?<!finally:)")
 _HEAD = re.compile(r"diff --git a/(\d+)")  # without the prefixes that git adds
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)")
 _MARK = "\x01"
-
 
 Stack = Sequence[Frame]  # innermost first; files relative to the repository, "" outside of it
 
