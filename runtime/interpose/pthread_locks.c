@@ -48,6 +48,14 @@ static void end(where at, const void *object, uint32_t size, bool watched, bool 
         return got;                                                                                                        \
     }
 
+/* Of an object of `whole` bytes the first `size`. */
+static void record(where at, const void *object, size_t whole, uint32_t size)
+{
+    bool watched = is_watched(object, whole);
+    begin(object, watched);
+    end(at, object, size, watched, true);
+}
+
 /* A call that may wait, and holds the object, or has its turn, when it returns. */
 #define WAITS(name, object, size, parameters, arguments, failed)                                                           \
     EXPORTED int cc_wrap_##name parameters;                                                                                \
@@ -55,9 +63,8 @@ static void end(where at, const void *object, uint32_t size, bool watched, bool 
     {                                                                                                                      \
         where at = cc_from_wrapper();                                                                                      \
         int got = name arguments;                                                                                          \
-        bool watched = !(failed) && is_watched((const void *)object, sizeof *object);                                                    \
-        begin((const void *)object, watched);                                                                                            \
-        end(at, (const void *)object, size, watched, true);                                                                              \
+        if (!(failed))                                                                                                     \
+            record(at, (const void *)object, sizeof *object, size);                                                        \
         return got;                                                                                                        \
     }
 
@@ -118,11 +125,8 @@ static void release(where at, const pthread_mutex_t *mutex)
 
 static int waited(where at, const pthread_cond_t *condition, const pthread_mutex_t *mutex, int got)
 {
-    bool watched = is_watched(condition, sizeof *condition), mutex_watched = is_watched(mutex, sizeof *mutex);
-    begin(condition, watched);
-    end(at, condition, sizeof *condition, watched, true);
-    begin(mutex, mutex_watched);
-    end(at, mutex, mutex_bytes(mutex), mutex_watched, true);
+    record(at, condition, sizeof *condition, sizeof *condition);
+    record(at, mutex, sizeof *mutex, mutex_bytes(mutex));
     return got;
 }
 

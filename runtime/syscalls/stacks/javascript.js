@@ -262,8 +262,8 @@
       defineProperty(binding, name, { get, set, configurable: true, enumerable: true });
     }
     noticeStreams(require('fs').WriteStream.prototype);
-    const { TCP } = process.binding('tcp_wrap');
-    if (TCP && sendsAreWanted()) noticeSends(require('net').Socket.prototype, TCP.prototype);
+    const { TCP } = sendsAreWanted() ? process.binding('tcp_wrap') : {};
+    if (TCP) noticeSends(require('net').Socket.prototype, TCP.prototype);
   } catch (error) {
     broken = true;
   } finally {
