@@ -189,8 +189,7 @@ class Counterparts:
         held = set(space.persisted(state))
         pending = np.array(self.space.pending(point), dtype=np.int64)
         durable = pending[space.graph.durable_from[pending] <= space.moment(state.point)]
-        wholes = {space.graph.whole(piece) for piece in held}
-        return self._canonical.state(point, held.union(piece for piece in durable.tolist() if piece not in wholes))
+        return self._canonical.state(point, held | ({*durable.tolist()} - {space.graph.whole(piece) for piece in held}))
 
 
 def _span(events: Events) -> tuple[int, int]:

@@ -57,8 +57,19 @@ _FIRST = frozenset(
     ]
 )
 _SECOND = frozenset(
-    ["bcopy", "clock_gettime", "gmtime_r", "localtime_r", "pread", "pread64", "read", "readlink", "realpath", "recv"]
-    + ["recvfrom"]
+    [
+        "bcopy",
+        "clock_gettime",
+        "gmtime_r",
+        "localtime_r",
+        "pread",
+        "pread64",
+        "read",
+        "readlink",
+        "realpath",
+        "recv",
+        "recvfrom",
+    ]
 )
 _THIRD = frozenset(["readlinkat"])
 _LOCKS = ("pthread_mutex_", "pthread_rwlock_", "pthread_spin_", "pthread_cond_", "sem_")

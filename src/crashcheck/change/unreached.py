@@ -195,11 +195,12 @@ def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
     """The functions that are still there; a line is of the innermost one by which it is indented."""
     for file, begun in zip(files, _beginnings(files), strict=True):
         outside = _Function(file.path, "")
+        is_compiled = _DRIVERS[_suffix(file.path)] in _COMPILED
         found = [outside]
         around: list[tuple[int, _Function]] = []  # by their indentation
         for at, line in enumerate(file.lines):
-            text = line.text.strip()
-            indent = len(line.text.expandtabs()) - len(line.text.expandtabs().lstrip())
+            text, spaced = line.text.strip(), line.text.expandtabs()
+            indent = len(spaced) - len(spaced.lstrip())
             if text and not _CONTINUES.match(text):
                 around = [each for each in around if each[0] < indent]
             if at in begun and line.number:
@@ -207,7 +208,7 @@ def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
                 found.append(function)
                 around.append((indent, function))
             inner = around[-1][1] if around else outside
-            if inner is not outside or (line.touched and _DRIVERS[_suffix(file.path)] not in _COMPILED):
+            if inner is not outside or (line.touched and not is_compiled):
                 inner.add(line)
         yield from {id(function): function for function in found}.values()
 
