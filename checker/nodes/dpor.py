@@ -198,10 +198,12 @@ class Dpor:
         excluded: set[Action] = set()  # what only a bound excludes
         for at, (offered, enabled) in enumerate(zip(run.offered, run.enabled, strict=True)):
             needs.reach(at, offered)
-            early.reach(at)
+            if run.clock:
+                early.reach(at)
             before, excluded = excluded, set(offered) - set(enabled)
             if at > new:
-                self._race_of_early(states, run, order, early, at)
+                if early.begun or early.passed:
+                    self._race_of_early(states, run, order, early, at)
                 for failure in sorted(excluded - before):  # instead of those that used up its bound before it could
                     bound = BOUND_OF[failure.kind]
                     uses = {one for one in range(at) if BOUND_OF.get(run.chosen[one].kind) == bound}
