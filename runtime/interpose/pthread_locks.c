@@ -23,37 +23,35 @@ static bool is_watched(const void *object, size_t size)
     return cc_on() && cc_range_in_window(object, size);
 }
 
-static void begin(const void *object, bool watched)
+static void end(where at, const void *object, uint32_t size, bool changed)
 {
-    if (watched)
-        cc_atomic_begin(object);
+    cc_atomic_end(object, size, 0, changed ? CC_ATOMIC_STORED : 0, 0, at.unit, at.index, at.depth);
 }
 
-static void end(where at, const void *object, uint32_t size, bool watched, bool changed)
-{
-    if (watched)
-        cc_atomic_end(object, size, 0, changed ? CC_ATOMIC_STORED : 0, 0, at.unit, at.index, at.depth);
-}
-
-/* A call that does not wait. `failed`: its result is an error, and nothing was changed. */
-#define AT_ONCE(name, object, size, parameters, arguments, failed)                                                         \
-    EXPORTED int cc_wrap_##name parameters;                                                                                \
-    EXPORTED int cc_wrap_##name parameters                                                                                 \
-    {                                                                                                                      \
-        where at = cc_from_wrapper();                                                                                      \
-        bool watched = is_watched((const void *)object, sizeof *object);                                                                 \
-        begin((const void *)object, watched);                                                                                            \
-        int got = name arguments;                                                                                          \
-        end(at, (const void *)object, size, watched, !(failed));                                                                         \
-        return got;                                                                                                        \
+/* A call that does not wait. `failed`: its result is an error, and nothing was changed. Another thread may free an object as
+ * soon as the call has released it, so afterwards only one in a file is read. */
+#define AT_ONCE(name, object, size, parameters, arguments, failed)                                                        \
+    EXPORTED int cc_wrap_##name parameters;                                                                               \
+    EXPORTED int cc_wrap_##name parameters                                                                                \
+    {                                                                                                                     \
+        where at = cc_from_wrapper();                                                                                     \
+        bool watched = is_watched((const void *)object, sizeof *object);                                                  \
+        uint32_t bytes = watched ? (size) : 0;                                                                            \
+        if (watched)                                                                                                      \
+            cc_atomic_begin((const void *)object);                                                                        \
+        int got = name arguments;                                                                                         \
+        if (watched)                                                                                                      \
+            end(at, (const void *)object, bytes, !(failed));                                                              \
+        return got;                                                                                                       \
     }
 
 /* Of an object of `whole` bytes the first `size`. */
 static void record(where at, const void *object, size_t whole, uint32_t size)
 {
-    bool watched = is_watched(object, whole);
-    begin(object, watched);
-    end(at, object, size, watched, true);
+    if (!is_watched(object, whole))
+        return;
+    cc_atomic_begin(object);
+    end(at, object, size, true);
 }
 
 /* A call that may wait, and holds the object, or has its turn, when it returns. */
@@ -116,11 +114,12 @@ AT_ONCE(pthread_cond_init, condition, sizeof *condition, (pthread_cond_t * condi
 /* A waiting thread has released its mutex: recorded before it does, since nobody can take it earlier. */
 static void release(where at, const pthread_mutex_t *mutex)
 {
+    if (!is_watched(mutex, sizeof *mutex))
+        return;
     pthread_mutex_t free = *mutex;
     free.__data.__lock = free.__data.__owner = 0;
     free.__data.__count = free.__data.__nusers = 0;
-    if (is_watched(mutex, sizeof *mutex))
-        cc_update(at, 0, mutex, &free, 0, mutex_bytes(mutex), CC_STORE_ATOMIC, 0);
+    cc_update(at, 0, mutex, &free, 0, mutex_bytes(mutex), CC_STORE_ATOMIC, 0);
 }
 
 static int waited(where at, const pthread_cond_t *condition, const pthread_mutex_t *mutex, int got)
