@@ -409,7 +409,7 @@ class Candidates:
         until = crash if cause.kept is None else subject.event_of(cause.kept)
         functions = {place.owner for place in lost}
         near = []
-        pending = np.array(subject.space.pending(cause.state.point), dtype=np.int64)
+        pending = subject.space.pending_rows(cause.state.point)
         pending = pending[subject.graph.kind[pending] == DATA]
         for piece in pending[np.unique(subject.graph.event[pending], return_index=True)[1]].tolist():
             here = subject.place(piece)

@@ -187,7 +187,7 @@ class Counterparts:
         crash = int(np.searchsorted(self.edit.at, space.moment(state.point), side="left"))
         point = int(np.searchsorted(self.space.points.event, crash, side="left"))
         held = set(space.persisted(state))
-        pending = np.array(self.space.pending(point), dtype=np.int64)
+        pending = self.space.pending_rows(point)
         durable = pending[space.graph.durable_from[pending] <= space.moment(state.point)]
         return self._canonical.state(point, held | ({*durable.tolist()} - {space.graph.whole(piece) for piece in held}))
 

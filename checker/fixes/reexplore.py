@@ -280,4 +280,4 @@ def _losses(space: StateSpace, events: Rows) -> Iterator[CrashState]:
             seen.add(key)
             point = low + at
             yield space.drop(point, (piece,))
-            yield space.drop(point, tuple(np.intersect1d(space.pending(point), mine).tolist()))
+            yield space.drop(point, tuple(np.intersect1d(space.pending_rows(point), mine).tolist()))

@@ -33,33 +33,31 @@ class CanonicalStates:
         at = int(np.searchsorted(self.acknowledgements, event, side="right"))
         return int(self.acknowledgements[at]) if at < len(self.acknowledgements) else len(self.space.graph.trace.events)
 
-    def state(self, point: int, kept: set[int]) -> CrashState:
+    def state(self, point: int, kept: Collection[int]) -> CrashState:
         """The state that holds what is durable at a point and `kept`, pending pieces and parts that are an ideal."""
-        graph = self.space.graph
-        newest = max(kept, default=-1)
-        if newest >= len(graph):
-            newest = max(graph.whole(id_) for id_ in kept)
+        space, held = self.space, np.array(sorted(kept), dtype=np.int64)
+        whole = int(held.searchsorted(len(space.graph)))
+        newest = max([int(held[whole - 1]) if whole else -1, *map(space.graph.whole, held[whole:].tolist())])
         at = self._first(point, newest)
         if at < point:
-            pending = self.space.pending_rows(at)
-            durable = pending[graph.durable_from[pending] <= self.space.moment(point)]
-            kept = kept.union(durable.tolist())
-        return self.space.with_(at, tuple(kept))
+            pending = space.pending_rows(at)
+            durable = pending[space.graph.durable_from[pending] <= space.moment(point)]
+            held = np.sort(np.concatenate([held, durable]))
+        return space.with_(at, held)
 
-    def lacking(self, point: int, lost: Collection[int]) -> CrashState:
+    def lacking(self, point: int, lost: Collection[int] | Ints) -> CrashState:
         """The state that holds what was issued by a point but `lost`, pending pieces and parts that some ideal lacks.
 
-        Takes as long as what is lost, however much is pending.
+        Takes as long as what is lost, however much is pending. An array ascends.
         """
         space = self.space
-        pending = space.pending(point)
-        gone = lost if isinstance(lost, set | frozenset) else set(lost)
-        newest = next((id_ for id_ in reversed(pending) if id_ not in gone), -1)
-        at = self._first(point, newest)
+        gone = lost if isinstance(lost, np.ndarray) else np.array(sorted(lost), dtype=np.int64)
+        at = self._first(point, _newest_but(space.pending_rows(point), gone))
         if at < point:  # what is lost and was not issued by then was not there to be lost
-            issued, parts = space.issued(at), len(space.graph)
-            lost = [id_ for id_ in gone if id_ < issued or (id_ >= parts and space.graph.whole(id_) < issued)]
-        return space.without(at, tuple(lost))
+            issued, wholes = space.issued(at), int(gone.searchsorted(len(space.graph)))
+            parts = [id_ for id_ in gone[wholes:].tolist() if space.graph.whole(id_) < issued]
+            gone = np.concatenate([gone[: gone[:wholes].searchsorted(issued)], np.array(parts, dtype=np.int64)])
+        return space.without(at, gone)
 
     def _first(self, point: int, newest: int) -> int:
         """The point of the state that holds what is durable at `point` and up to the pending piece `newest`."""
@@ -89,3 +87,13 @@ class CanonicalStates:
         if lost and lost[-1] >= len(self.space.graph):
             lost = tuple(id_ for id_ in lost if whole(id_) >= older)
         return self.lacking(point, lost)
+
+
+def _newest_but(pending: Ints, gone: Ints) -> int:
+    """The last of `pending` that is not in `gone`, -1: none is. Both ascend; of `gone` all but parts are pending."""
+    wholes = gone[: gone.searchsorted(pending[-1], side="right")] if len(pending) else pending
+    at = len(pending) - len(wholes)
+    left = np.flatnonzero(pending[at:] != wholes)
+    if len(left):
+        at += int(left[-1]) + 1
+    return int(pending[at - 1]) if at else -1

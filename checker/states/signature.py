@@ -64,7 +64,7 @@ class SiteSignatures:
 
     def pending(self, state: CrashState) -> int:
         """Count the pieces that the signature of a state covers."""
-        return len(self._space.pending(state.point))
+        return len(self._space.pending_rows(state.point))
 
     def _sites(self, pieces: Sequence[int]) -> Ints:
         return np.unique(self._site[self._space.graph.wholes(np.array(pieces, dtype=np.int64))])

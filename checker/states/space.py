@@ -14,7 +14,6 @@ from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.points import CrashPoints
 
 _MOST_KEPT = 1 << 18  # pieces of crash points whose pending pieces are remembered
-_FEW_FACTORS = 8
 _FEW = 64  # so many are gone through faster one by one than as an array
 
 
@@ -47,29 +46,25 @@ class StateSpace:
         self.finite = np.flatnonzero(graph.durable_from < NEVER)
         self.finite = self.finite[np.argsort(graph.durable_from[self.finite], kind="stable")]
         self._index = _Stab(graph.event, graph.durable_from)
-        self._pending: dict[int, tuple[Ids, Ints]] = {}  # by point, those used last at the end
+        self._pending: dict[int, Ints] = {}  # by point, those used last at the end
         self._kept = 0  # pieces in `_pending`, in sum
 
     # One crash point.
 
     def pending(self, point: int) -> Ids:
         """Pieces issued but not durable at a point, ascending; extensions as wholes, not in parts."""
-        return self._pending_at(point)[0]
+        return tuple(self.pending_rows(point).tolist())
 
     def pending_rows(self, point: int) -> Ints:
         """The same as an array, to be read only."""
-        return self._pending_at(point)[1]
-
-    def _pending_at(self, point: int) -> tuple[Ids, Ints]:
-        known = self._pending.pop(point, None)
-        if known is None:
+        rows = self._pending.pop(point, None)
+        if rows is None:
             rows = self._index.query(self.moment(point))
-            known = tuple(rows.tolist()), rows
             self._kept += len(rows)
-        self._pending[point] = known
+        self._pending[point] = rows
         while self._kept > _MOST_KEPT and len(self._pending) > 1:
-            self._kept -= len(self._pending.pop(next(iter(self._pending)))[0])
-        return known
+            self._kept -= len(self._pending.pop(next(iter(self._pending))))
+        return rows
 
     def moment(self, point: int) -> int:
         """The event just before which a crash point is."""
@@ -93,29 +88,22 @@ class StateSpace:
 
     def persisted(self, state: CrashState) -> Ids:
         """Pending pieces that the state holds, ascending; an extension held in part appears as its part."""
-        return state.pieces if not state.dropped else self._other(state)
+        return state.pieces if not state.dropped else self._others(state.point, state.pieces)
 
     def lost(self, state: CrashState) -> Ids:
         """Pending pieces that the state lacks, ascending; an extension held in part appears as its part."""
-        return state.pieces if state.dropped else self._other(state)
+        return state.pieces if state.dropped else self._others(state.point, state.pieces)
 
-    def _other(self, state: CrashState) -> Ids:
-        many = self._many
-        pending, rows = self._pending_at(state.point)
-        if not state.pieces:
-            return pending
-        listed = set(state.pieces)
-        parts: Ids = ()
-        if state.pieces[-1] >= many:
-            parts = tuple(id_ for id_ in state.pieces if id_ >= many)
-            listed.update(self.graph.whole(part) for part in parts)
-        if len(pending) <= _FEW:
-            return tuple(id_ for id_ in pending if id_ not in listed) + parts
-        given = np.fromiter(listed, dtype=np.int64, count=len(listed))
-        at = np.minimum(np.searchsorted(rows, given), len(rows) - 1)
-        left = np.ones(len(rows), dtype=np.bool_)
-        left[at[rows[at] == given]] = False
-        return tuple(rows[left].tolist()) + parts
+    def _others(self, point: int, pieces: Ids | Ints) -> Ids:
+        """What is pending at a point but `pieces`, which ascend; parts of these are on either side."""
+        rows = self.pending_rows(point)
+        wholes = len(pieces) - self._parts_in(pieces)
+        parts = tuple(int(part) for part in pieces[wholes:])
+        listed = (*pieces[:wholes], *map(self.graph.whole, parts)) if parts else pieces
+        if len(rows) <= _FEW:
+            some = set(listed)
+            return tuple(id_ for id_ in rows.tolist() if id_ not in some) + parts
+        return tuple(np.setdiff1d(rows, np.asarray(listed), assume_unique=True).tolist()) + parts
 
     def state(self, point: int, persisted: Iterable[int]) -> CrashState:
         """The state that holds exactly the given pending pieces.
@@ -199,38 +187,33 @@ class StateSpace:
 
     def in_factors_of(self, point: int, pieces: Iterable[int]) -> Ids:
         """What is pending at a point of the factors that hold some pieces, ascending."""
-        component, (pending, rows) = self.graph.component, self._pending_at(point)
+        component, rows = self.graph.component, self.pending_rows(point)
         some = set(component[list(pieces)].tolist())
         factors = component[rows]
-        if len(pending) <= _FEW:
-            return tuple(id_ for id_, factor in zip(pending, factors.tolist(), strict=True) if factor in some)
-        if len(some) <= _FEW_FACTORS:
-            inside = np.zeros(len(rows), dtype=np.bool_)
-            for factor in some:
-                inside |= factors == factor
-        else:
-            inside = np.isin(factors, np.fromiter(some, dtype=np.int64, count=len(some)))
+        if len(rows) <= _FEW:
+            return tuple(id_ for id_, factor in zip(rows.tolist(), factors.tolist(), strict=True) if factor in some)
+        inside = np.isin(factors, np.fromiter(some, dtype=np.int64, count=len(some)))
         return tuple(rows[inside].tolist())
 
-    def without(self, point: int, lost: Ids) -> CrashState:
-        """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked)."""
-        state = CrashState(point, True, tuple(sorted(lost)))
-        parts = self._parts_in(state.pieces)
-        if 2 * len(lost) <= len(self.pending(point)) + parts:
-            return state
-        return CrashState(point, False, self._other(state))
+    def without(self, point: int, lost: Ids | Ints) -> CrashState:
+        """The state that lacks exactly `lost`, which must be what some ideal lacks (not checked); an array ascends."""
+        return self._named(point, lost, lost=True)
 
-    def with_(self, point: int, kept: Ids) -> CrashState:
-        """The state that holds exactly `kept`, which must be an ideal (not checked)."""
-        state = CrashState(point, False, tuple(sorted(kept)))
-        parts = self._parts_in(state.pieces)
-        if 2 * len(kept) < len(self.pending(point)) + parts:
-            return state
-        return CrashState(point, True, self._other(state))
+    def with_(self, point: int, kept: Ids | Ints) -> CrashState:
+        """The state that holds exactly `kept`, which must be an ideal (not checked); an array ascends."""
+        return self._named(point, kept, lost=False)
 
-    def _parts_in(self, pieces: Ids) -> int:
+    def _named(self, point: int, pieces: Ids | Ints, *, lost: bool) -> CrashState:
+        """A state by its smaller side; of equal ones by what was lost."""
+        if isinstance(pieces, tuple):
+            pieces = tuple(sorted(pieces))
+        if 2 * len(pieces) < len(self.pending_rows(point)) + self._parts_in(pieces) + lost:
+            return CrashState(point, lost, pieces if isinstance(pieces, tuple) else tuple(pieces.tolist()))
+        return CrashState(point, not lost, self._others(point, pieces))
+
+    def _parts_in(self, pieces: Ids | Ints) -> int:
         """How many of some pieces, which ascend, are parts."""
-        return len(pieces) - bisect_left(pieces, self._many) if pieces and pieces[-1] >= self._many else 0
+        return len(pieces) - bisect_left(pieces, self._many) if len(pieces) and pieces[-1] >= self._many else 0
 
 
 class _Stab:

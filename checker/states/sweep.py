@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, SIZE, WORD_BYTES
+from crashcheck.analyzer.persistence.pieces import DATA, IN_ORDER, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers, Sizes
 from crashcheck.checker.states.partial_order import Order
 from crashcheck.checker.states.rooted import Journal, Rooted
@@ -108,6 +109,17 @@ class Sweep:
             known = self._ideals[factor] = self._build(factor, pieces)
         return known
 
+    def unordered(self, rows: Ints) -> NDArray[np.bool_]:
+        """Of pieces that are pending at some point, ascending: whether each neither needs nor is needed by another."""
+        factors, layers = self.graph.component[rows], self.graph.layer[rows]
+        free = np.isin(self._shape[factors], (_CHAIN, _LAYERS))
+        order = np.argsort(factors, kind="stable")
+        starts = np.flatnonzero(np.diff(factors[order], prepend=-1))
+        if len(starts):
+            least, most = (each.reduceat(layers[order], starts) for each in (np.minimum, np.maximum))
+            free[order] &= np.repeat(least == most, np.diff(starts, append=len(rows)))
+        return free
+
     def ideals_of(self, pieces: Ids) -> list[Ideals]:
         """The ideals of pieces that are pending at some point, ascending, factor by factor."""
         return [self._build(factor, dict.fromkeys(some)) for factor, some in self._by_factor(pieces)]
@@ -172,11 +184,11 @@ class Sweep:
         return [ideals for factor in sorted(self._factors) if (ideals := self.ideals(factor)) is not None]
 
 
-def _shapes(graph: PersistenceGraph) -> list[int]:
+def _shapes(graph: PersistenceGraph) -> Ints:
     """The simplest class of ideals that fits each factor."""
     component = graph.component
     if not len(component):
-        return []
+        return component
     many = int(component.max()) + 1
     shape = np.full(many, _CHAIN)
     order = np.argsort(component, kind="stable")
@@ -189,4 +201,4 @@ def _shapes(graph: PersistenceGraph) -> list[int]:
     for pair in graph.extra:
         for id_ in pair:
             shape[component[id_]] = _ORDER
-    return [int(s) for s in shape]
+    return shape

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 
+import numpy as np
+
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
@@ -48,9 +51,7 @@ class Random:
         repeats = 0
         while repeats < REPEATS and len(chosen) < REMEMBERED:
             point = chance.randrange(len(space.points))
-            kept: set[int] = set()
-            for draw in points.draws(point):
-                kept.update(draw(chance))
+            kept = [id_ for draw in points.draws(point) for id_ in draw(chance)]
             choice = Choice(canonical.state(point, kept))
             repeats += 1
             if chosen.new(choice, None):
@@ -58,7 +59,7 @@ class Random:
                 yield choice.state
 
 
-_Draw = Callable[[random.Random], Ids]  # a random ideal of the pending pieces of one factor
+_Draw = Callable[[random.Random], Sequence[int]]  # a random ideal of the pending pieces of one factor
 
 
 class _Points:
@@ -73,14 +74,16 @@ class _Points:
     def draws(self, point: int) -> list[_Draw]:
         known = self._known.pop(point, None)
         if known is None:
-            pending = self._space.pending(point)
-            known = [_draw(ideals, self._space.graph) for ideals in self._sweep.ideals_of(pending)]
+            pending = self._space.pending_rows(point)
+            free = self._sweep.unordered(pending)
+            others = self._sweep.ideals_of(tuple(pending[~free].tolist()))
+            known = [partial(_of_unordered, pending[free]), *(_draw(each, self._space.graph) for each in others)]
             self._kept += len(pending)
         self._known[point] = known
         while self._kept > MOST_PENDING and len(self._known) > 1:
             oldest = next(iter(self._known))
             del self._known[oldest]
-            self._kept -= len(self._space.pending(oldest))
+            self._kept -= len(self._space.pending_rows(oldest))
         return known
 
 
@@ -93,6 +96,12 @@ def _draw(ideals: Ideals, graph: PersistenceGraph) -> _Draw:
         return _Walk(ideals.ids, ideals.before)
     ids = tuple(sorted(ideals.newer(0)))
     return _Walk(ids, graph.direct_before(ids))
+
+
+def _of_unordered(ids: Ints, chance: random.Random) -> list[int]:
+    bits = np.frombuffer(chance.randbytes(-(-len(ids) // 8)), dtype=np.uint8)
+    held: list[int] = ids[np.unpackbits(bits, count=len(ids)) != 0].tolist()
+    return held
 
 
 def _of_chain(ideals: Chain, chance: random.Random) -> Ids:

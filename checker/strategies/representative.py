@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from crashcheck.analyzer.behaviours import Behaviour
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.ideals import Ids
 from crashcheck.checker.states.partial_order import Order
@@ -22,15 +22,19 @@ class _Moment:
     looked for from its own pieces: a hundred thousand pieces may be pending, and a behaviour's ends need none.
     """
 
-    def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, mine: Ids) -> None:
-        """`mine`: the behaviour's pieces that are pending, ascending."""
+    def __init__(self, canonical: CanonicalStates, point: int, behaviour: Behaviour, rows: Ints) -> None:
+        """`rows`: the behaviour's pieces that are pending, ascending."""
         space = canonical.space
         self._canonical = canonical
         self._point = point
-        self._pending = space.pending(point)
-        self.mine = mine
+        self._rows = rows
+        self._pending = space.pending_rows(point)
         # ids below this one precede the behaviour
         self._since = int(np.searchsorted(space.graph.event, behaviour.first, side="left"))
+
+    @cached_property
+    def mine(self) -> Ids:
+        return tuple(self._rows.tolist())
 
     @cached_property
     def _near(self) -> Ids:
@@ -55,15 +59,16 @@ class _Moment:
         """The behaviour's pieces by granule."""
         factors: dict[int, list[int]] = {}
         component = self._canonical.space.graph.component
-        for id_, factor in zip(self.mine, component[list(self.mine)].tolist(), strict=True):
+        for id_, factor in zip(self.mine, component[self._rows].tolist(), strict=True):
             factors.setdefault(factor, []).append(id_)
         return tuple(tuple(ids) for ids in factors.values())
 
     def kept(self, ids: Ids) -> CrashState:
         """What precedes the behaviour has persisted, these of its pieces and what they need, and nothing else."""
-        kept = _reached(ids, self._before) if ids else set()
-        newer = self._pending[bisect_left(self._pending, self._since) :]
-        return self._canonical.lacking(self._point, [id_ for id_ in newer if id_ not in kept])
+        lost = self._pending[self._pending.searchsorted(self._since) :]
+        if ids:
+            lost = np.setdiff1d(lost, list(_reached(ids, self._before)), assume_unique=True)
+        return self._canonical.lacking(self._point, lost)
 
     @property
     def pending(self) -> int:
@@ -128,16 +133,16 @@ class Representative:
 
     def _moments(self, points: Iterable[int]) -> Iterator[_Moment]:
         for point in points:
-            mine = self._pending_at(point)
-            if mine:
-                yield _Moment(self._canonical, point, self._behaviour, mine)
+            rows = self._pending_at(point)
+            if len(rows):
+                yield _Moment(self._canonical, point, self._behaviour, rows)
 
-    def _pending_at(self, point: int) -> Ids:
+    def _pending_at(self, point: int) -> Ints:
         """The behaviour's pieces that are pending at a point, ascending."""
         space, rows = self._canonical.space, self._rows
         event = space.moment(point)
         pending = (space.graph.event[rows] < event) & (space.graph.durable_from[rows] > event)
-        return tuple(rows[pending].tolist())
+        return rows[pending]
 
     def cheap(self) -> Iterator[tuple[str, CrashState]]:
         """What nearly every bug shows in (docs/search.md), each state with the name of its family."""
@@ -189,13 +194,13 @@ class Representative:
         space = self._canonical.space
         total, exact, steps = 0, True, 0
         for point in self.near:
-            mine = self._pending_at(point)
-            steps += len(mine) ** 2
+            rows = self._pending_at(point)
+            steps += len(rows) ** 2
             if most_steps is not None and steps > most_steps:
                 return total + ((self.near.stop - point) << len(self._behaviour.pieces)), False
-            moment = _Moment(self._canonical, point, self._behaviour, mine)
+            moment = _Moment(self._canonical, point, self._behaviour, rows)
             steps += moment.pending
-            if not moment.mine:
+            if not len(rows):
                 continue
             new, sure = _count(moment.orders())
             exact = exact and sure

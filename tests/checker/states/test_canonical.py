@@ -41,7 +41,6 @@ def test_a_state_has_one_name_whether_what_persisted_is_given_or_what_was_lost(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "_FEW", few)
-        patch.setattr(states, "_FEW_FACTORS", few)
         space = space_of(script_of(Path(folder), steps), model)
         canonical = CanonicalStates(space)
         sites = np.arange(len(space.graph)) % 3
