@@ -129,7 +129,8 @@ def test_a_recording_of_the_base_that_a_change_commits_is_not_taken(project: Pro
     (home / "there").touch()  # goes with a recording that is made again
     assert (project.run()[0], (home / "there").exists()) == (1, True)
     project.git("add", "--force", str(home / "run"))
-    assert (project.run()[0], (home / "there").exists()) == (1, False)
+    code, report = project.run()
+    assert (code, report["run"]["base"]["note"], (home / "there").exists()) == (1, "", False)
 
 
 def test_a_result_is_kept_only_of_what_the_commit_holds(project: Project) -> None:
