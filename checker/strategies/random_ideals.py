@@ -11,7 +11,6 @@ from itertools import compress
 import numpy as np
 
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import Left, endless
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.ideals import Chain, Ideals, Ids, Layers
@@ -59,7 +58,7 @@ class Random:
                 yield choice.state
 
 
-_Draw = Callable[[random.Random], Sequence[int]]  # a random ideal of the pending pieces of one factor
+_Draw = Callable[[random.Random], Ids]  # a random ideal of the pending pieces of one factor
 
 
 class _Points:
@@ -77,7 +76,10 @@ class _Points:
             pending = self._space.pending_rows(point)
             free = self._sweep.unordered(pending)
             others = self._sweep.ideals_of(tuple(pending[~free].tolist()))
-            known = [partial(_of_unordered, pending[free]), *(_draw(each, self._space.graph) for each in others)]
+            known = [
+                partial(_of_unordered, tuple(pending[free].tolist())),
+                *(_draw(each, self._space.graph) for each in others),
+            ]
             self._kept += len(pending)
         self._known[point] = known
         while self._kept > MOST_PENDING and len(self._known) > 1:
@@ -98,10 +100,14 @@ def _draw(ideals: Ideals, graph: PersistenceGraph) -> _Draw:
     return _Walk(ids, graph.direct_before(ids))
 
 
-def _of_unordered(ids: Ints, chance: random.Random) -> list[int]:
-    bits = np.frombuffer(chance.randbytes(-(-len(ids) // 8)), dtype=np.uint8)
-    held: list[int] = ids[np.unpackbits(bits, count=len(ids)) != 0].tolist()
-    return held
+def _of_unordered(ids: Ids, chance: random.Random) -> Ids:
+    return _some(ids, chance.getrandbits(len(ids)))
+
+
+def _some(ids: Ids, chosen: int) -> Ids:
+    """Those whose bits are set in a number, which may have a hundred thousand of them."""
+    octets = np.frombuffer(chosen.to_bytes(-(-len(ids) // 8), "little"), dtype=np.uint8)
+    return tuple(compress(ids, np.unpackbits(octets, bitorder="little").tolist()))
 
 
 def _of_chain(ideals: Chain, chance: random.Random) -> Ids:
@@ -116,7 +122,7 @@ def _of_layers(ideals: Layers, chance: random.Random) -> Ids:
             break  # what is below, and of this layer the part whose bits are set
         at -= (1 << len(layer)) - 1
         below += layer
-    return below + tuple(id_ for place, id_ in enumerate(layer) if at >> place & 1)
+    return below + _some(layer, at)
 
 
 class _Walk:
