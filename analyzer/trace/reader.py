@@ -88,9 +88,10 @@ class Facts(Protocol):
     def unit(self, key: int) -> Any: ...
 
 
-def calls_of(rows: NDArray[np.void]) -> NDArray[np.uint64]:
-    """A number for each of these events or loads, the same for those of one site (its upper half) and stack."""
-    numbers: NDArray[np.uint64] = rows["site"].astype(np.uint64) << np.uint64(32) | rows["stack"].astype(np.uint64)
+def calls_of(events: NDArray[np.void], rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.uint64]:
+    """A number for each of some events or loads, the same for those of one site (its upper half) and stack."""
+    site, stack = (events[name][rows].astype(np.uint64) for name in ("site", "stack"))
+    numbers: NDArray[np.uint64] = site << np.uint64(32) | stack
     return numbers
 
 
@@ -162,7 +163,7 @@ class Trace:
 
     def calls(self, rows: NDArray[np.int64] | slice) -> NDArray[np.uint64]:
         """A number for each of these events, the same for those of one site and stack."""
-        return calls_of(self.events[rows])
+        return calls_of(self.events, rows)
 
     def one_of_each_call(self, rows: NDArray[np.int64]) -> list[int]:
         """Of these events the first of each site and stack."""

@@ -226,8 +226,8 @@ class FileTable:
         """As `_beyond`, of a file that is never cut: there is one such word at most, in which the file ends."""
         entries, border = self.sums.entries, size // WORD_BYTES
         durable = self.data[self.graph.durable_from[self.data] <= event]
-        pieces = np.union1d(durable, kept)
-        pieces = pieces[self.graph.offset[pieces] + self.graph.size[pieces] > border * WORD_BYTES]
+        pieces = np.concatenate([durable, kept])
+        pieces = unique(pieces[self.graph.offset[pieces] + self.graph.size[pieces] > border * WORD_BYTES])
         rows = ranges(entries.start[pieces], entries.start[pieces + 1] - entries.start[pieces])
         rows = rows[entries.word[rows] >= border]
         low, high = (-int(lane[rows].sum()) for lane in entries.lanes)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.pieces import DATA, EXISTS, NAME, SIZE, WORD_BYTES, Ints
 from crashcheck.checker.images.fingerprint import Fingerprints
 from crashcheck.checker.images.first_image import FirstImage
@@ -237,7 +238,7 @@ class Content:
             # What the smaller file hid shows now, from the word on in which it ended. Pieces that reach there may have
             # been overwritten in the words below it.
             floor = before // WORD_BYTES
-            reached, shown = self._prints().words_after(np.union1d(ids, held(floor * WORD_BYTES)))
+            reached, shown = self._prints().words_after(unique(np.concatenate([ids, held(floor * WORD_BYTES)])))
             below, above = words < floor, reached >= floor
             words = np.concatenate([words[below], reached[above]])
             values = np.concatenate([values[below], shown[above]])
