@@ -510,6 +510,7 @@ class RunResult:
     discoveries: tuple[Discovery, ...] = ()  # of the findings, proved or not, in their order
     first_state_s: Amount | None = None  # of the search's seconds, until its first state had a verdict; None: none had
     again: tuple[Earlier, ...] = ()  # findings of earlier runs that were tested first (--failing), and not met
+    unreached: tuple[str, ...] = ()  # sentences: which functions that the change touches were not run
 
     @property
     def all_findings(self) -> tuple[Finding, ...]:

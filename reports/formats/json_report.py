@@ -73,6 +73,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     discoveries: tuple[Discovery, ...] = ()
     first_state_s: Amount | None = None
     again: tuple[Earlier, ...] = ()
+    unreached: tuple[str, ...] = ()
 
 
 _SAME = [name for name in RunReport.__struct_fields__ if name in RunResult.__slots__]  # of both

@@ -51,6 +51,7 @@ KIND_SENTENCE = {
 }
 _HEADLINE_CHARS = 400
 _REASONS = 3  # why states were not decided by explored runs
+_UNREACHED_CHARS = 1000  # of functions that were not run
 _STOPPED = {
     StopReason.BUDGET_STATES: "The state budget ended the search",
     StopReason.BUDGET_SECONDS: "The time budget ended the search",
@@ -344,6 +345,7 @@ def caveats(result: RunResult) -> tuple[str, ...]:
     states, trace = result.states, result.trace
     if trace.truncated:
         found.append(f"The trace ends early: {line(trace.truncated, 200)}.")
+    found += [line(sentence, _UNREACHED_CHARS) for sentence in result.unreached]
     if result.not_instrumented:
         parts = plural(len(result.not_instrumented), "part of the program is", "parts of the program are")
         found.append(f"{parts} not instrumented: stores made there were not recorded.")

@@ -201,14 +201,12 @@ def _searched(
         return run_summary.not_modelled(config, trace), []
     failures = LastFailures(read_failing(options.failing).states if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
-    if changed is not None and options.depth < 2:
-        warnings = (*warnings, *changed.unrecorded(trace))
-    if options.change is not None and not recorded.facts.units:
-        warnings = (
-            *warnings,
-            *unreached(options.change, config.folder, recorded_stacks(recorded.subject, config.folder)),
-        )
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
+    if changed is not None and options.depth < 2:
+        result = replace(result, unreached=changed.unrecorded(trace))
+    if options.change is not None and not recorded.facts.units:
+        stacks = recorded_stacks(recorded.subject, config.folder)
+        result = replace(result, unreached=unreached(options.change, config.folder, stacks))
     if changed is not None:
         result = changed.mark(result)
     if options.failing is not None:

@@ -95,8 +95,8 @@ def test_functions_of_a_change_that_update_files_and_are_not_run_are_named(tmp_p
     facts = ProgramFacts({7: unit}, (), ())
     (warning,) = ChangedCode(parse(MOVED), tmp_path, facts).unrecorded(t.trace())
     assert warning == (
-        "the workload updates no file by `inlined` (store.c), `repair` (store.c), `replace` (store.c), "
-        "which the change touches: no crash there was tested (--depth 2 tests those in recoveries)"
+        "The workload updates no file by `inlined` (store.c), `repair` (store.c), `replace` (store.c), "
+        "which the change touches: no crash there was tested (--depth 2 tests those in recoveries)."
     )
     t.site, t.stack = base + 3, t.stack_def(t.stack_def(0, base + 2), base + 6)
     t.store("data", 8, 8, 1)

@@ -153,7 +153,7 @@ def test_of_a_new_file_the_function_that_was_not_run_is_named(name: str, tmp_pat
     change = parse(new_file(name, SOURCES[name]))
     (warning,) = unreached(change, tmp_path, [[Frame("Store.save", name, 0)]])
     what = f"`tidy` ({name}), which the change touches"
-    assert warning == f"the workload updates no file by {what}: no crash there was tested"
+    assert warning == f"The workload updates no file by {what}: no crash there was tested."
     assert unreached(change, tmp_path, [[Frame("save", name, 0)], [Frame("tidy", name, 0)]]) == ()
     tidy_line = next(at for at, row in enumerate(SOURCES[name].split("\n"), 1) if "tidy" in row)
     assert unreached(change, tmp_path, [[Frame("save", name, 0)], [Frame("(anonymous)", name, tidy_line + 1)]]) == ()
@@ -227,6 +227,6 @@ def test_a_pull_request_with_no_finding_names_what_was_not_run(project: Project)
         project.write("", more={**settings_store.files(), "tool.py": text})
     code, report = project.run()
     assert (code, report["findings"]) == (0, [])
-    assert report["run"]["warnings"] == [
-        "the workload updates no file by `export` (tool.py), which the change touches: no crash there was tested"
+    assert report["run"]["caveats"] == [
+        "The workload updates no file by `export` (tool.py), which the change touches: no crash there was tested."
     ]

@@ -21,7 +21,7 @@ from crashcheck.checker.results import Evidence, Finding, Location, RunResult
 from crashcheck.source import SourceTree, repository_of
 from crashcheck.wording import listed
 
-_LISTED = 5  # functions in a warning
+_LISTED = 5  # functions in a sentence
 
 NO_FACTS = ProgramFacts({}, (), ())  # of programs in any language: then lines are known, and no functions
 
@@ -79,7 +79,7 @@ class ChangedCode:
         return any((self._name(place.file), place.function) in self._shrunk for place in _persists(finding.evidence))
 
     def unrecorded(self, trace: Trace) -> tuple[str, ...]:
-        """A warning that names functions of the change which update files, and of which a trace has no update: a run
+        """A sentence that names functions of the change which update files, and of which a trace has no update: a run
         without findings is no evidence for these.
 
         Such a function persists something itself, or calls one that led to an update elsewhere.
@@ -99,7 +99,7 @@ class ChangedCode:
         if not missed:
             return ()
         why = "no crash there was tested (--depth 2 tests those in recoveries)"
-        return (f"the workload updates no file by {listed(missed, _LISTED)}, which the change touches: {why}",)
+        return (f"The workload updates no file by {listed(missed, _LISTED)}, which the change touches: {why}.",)
 
     def _functions_of(self, site: Site) -> set[tuple[str, str]]:
         return {(self._name(place.file), place.function) for place in site.positions}

@@ -22,7 +22,7 @@ from crashcheck.checker.subject import Subject
 from crashcheck.source import SourceTree, repository_of, source_lines
 from crashcheck.wording import listed
 
-_LISTED = 5  # functions in a warning
+_LISTED = 5  # functions in a sentence
 _DRIVERS = {  # of git, by the suffix of a source
     **dict.fromkeys((".sh", ".bash"), "bash"),
     **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp"), "cpp"),
@@ -101,7 +101,7 @@ def recorded_stacks(subject: Subject, folder: Path) -> Iterator[Stack]:
 
 
 def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, ...]:
-    """A warning that names functions of the change which update files, and of which no line is on one of the stacks.
+    """A sentence that names functions of the change which update files, and of which no line is on one of the stacks.
 
     Files in languages of which no line is there are left out: that lines of theirs were known, nothing shows.
     """
@@ -136,7 +136,7 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, .
     if not missed:
         return ()
     which = listed([*dict.fromkeys(missed)], _LISTED)
-    return (f"the workload updates no file by {which}, which the change touches: no crash there was tested",)
+    return (f"The workload updates no file by {which}, which the change touches: no crash there was tested.",)
 
 
 def _suffix(path: str) -> str:
