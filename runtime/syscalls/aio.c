@@ -224,7 +224,7 @@ static void prepare(struct tracee *thread, uint64_t address, uint64_t place)
     if (!inode || !(S_ISREG(state.st_mode) || (syncs && S_ISDIR(state.st_mode))))
         return;
     stack_locate(thread);
-    shadow_compare(thread, inode);
+    shadows_compare_all(thread);
     struct request *request = more();
     uint32_t rwf = (uint32_t)iocb.aio_rw_flags;
     request->iocb = address;

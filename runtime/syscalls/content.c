@@ -14,6 +14,13 @@
 #define PARTS 64u
 #define LONGEST 0x7ffff000u /* of one write, as in the kernel */
 
+/* O_SYNC or O_DSYNC if the call writes and then syncs what it wrote. */
+static int synced(const struct call *call)
+{
+    uint64_t rwf = call->number == SYS_pwritev2 ? call->argument[5] : 0;
+    return (call->flags & O_SYNC) | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
+}
+
 /* The file behind the descriptor: watched (its id in call->inode), or one whose output is seen (call->offset is the kind). */
 static enum then file_enter(struct tracee *thread, int number, bool outputs)
 {
@@ -27,7 +34,9 @@ static enum then file_enter(struct tracee *thread, int number, bool outputs)
         call->inode = inode->id;
         call->flags = fcntl(call->fd, F_GETFL);
         call->size = (uint64_t)state.st_size;
-        if (inode->shadow) {
+        if (synced(call)) {
+            shadows_compare_before(thread);
+        } else if (inode->shadow) {
             stack_locate(thread);
             shadow_compare(thread, inode);
         }
@@ -146,8 +155,7 @@ static void write_leave(struct tracee *thread)
         read_back(thread, space, size, offset);
     trace_event(thread, event);
     shadow_refresh(inode_at(call->inode), offset, size);
-    int flags = call->flags | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
-    write_synced(thread, call->inode, offset, size, flags);
+    write_synced(thread, call->inode, offset, size, synced(call));
 }
 
 static void record_hole(struct tracee *thread, const struct inode *inode, uint64_t at, uint64_t stop)
@@ -306,13 +314,13 @@ static enum then truncate_enter(struct tracee *thread)
     if (!inode || !S_ISREG(state.st_mode))
         return SKIP;
     call->inode = inode->id;
-    stack_locate(thread);
-    shadow_compare(thread, inode);
+    shadows_compare_before(thread);
     return UPDATE;
 }
 
 static enum then ftruncate_enter(struct tracee *thread)
 {
+    shadows_compare_before(thread);
     return file_enter(thread, (int)thread->call.argument[0], false);
 }
 

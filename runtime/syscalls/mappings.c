@@ -177,8 +177,7 @@ static enum then msync_enter(struct tracee *thread)
     if (!thread->process->mapping_count || !(thread->call.argument[2] & (MS_SYNC | MS_ASYNC)))
         return SKIP;
     stack_locate(thread);
-    for (size_t i = 0; i < thread->process->mapping_count; i++)
-        shadow_compare(thread, inode_at(thread->process->mappings[i].inode));
+    shadows_compare_all(thread);
     msync_events(thread, true);
     return thread->call.size ? LEAVE : SKIP;
 }

@@ -141,11 +141,12 @@ static enum then open_enter(struct tracee *thread)
         struct inode *inode = inode_of(&state);
         if (!inode || !(S_ISREG(state.st_mode) || S_ISDIR(state.st_mode)))
             return SKIP; /* outside; or a FIFO, which may wait for its other end */
-        if (flags & O_TRUNC)
-            shadow_compare(thread, inode);
+        if (!(flags & O_TRUNC))
+            return UPDATE;
     } else if (!call->from.folder && !place_stat(&call->from, &state, false)) {
         return SKIP; /* a new file outside; a dangling symbolic link may lead inside */
     }
+    shadows_compare_before(thread);
     return UPDATE;
 }
 
@@ -266,7 +267,10 @@ static enum then link_enter(struct tracee *thread)
     if (!place_of(thread, from, call->argument[at ? 1 : 0], &call->from) ||
         !place_of(thread, to, call->argument[at ? 3 : 1], &call->to))
         return SKIP;
-    return call->to.folder ? UPDATE : SKIP;
+    if (!call->to.folder)
+        return SKIP;
+    shadows_compare_before(thread);
+    return UPDATE;
 }
 
 static void link_leave(struct tracee *thread)
@@ -277,9 +281,7 @@ static void link_leave(struct tracee *thread)
         return;
     stack_locate(thread);
     struct inode *inode = inode_of(&state);
-    if (inode)
-        shadow_compare(thread, inode);
-    else
+    if (!inode)
         inode = arrive(thread, call->to.base, call->to.path, call->to.folder, call->to.name);
     if (!inode)
         return;
@@ -297,9 +299,8 @@ static enum then unlink_enter(struct tracee *thread)
         return SKIP;
     if (!call->from.folder)
         return output_own(&call->from) ? SKIP : LEAVE;
-    struct inode *inode = inode_named(thread, &call->from);
-    if (inode)
-        shadow_compare(thread, inode);
+    inode_named(thread, &call->from);
+    shadows_compare_before(thread);
     return UPDATE;
 }
 
@@ -334,11 +335,9 @@ static enum then rename_enter(struct tracee *thread)
         return SKIP;
     if (!call->from.folder && !call->to.folder)
         return output_own(&call->from) ? SKIP : LEAVE;
-    if (call->from.folder) {
-        struct inode *inode = inode_named(thread, &call->from);
-        if (inode)
-            shadow_compare(thread, inode);
-    }
+    if (call->from.folder)
+        inode_named(thread, &call->from);
+    shadows_compare_before(thread);
     return UPDATE;
 }
 

@@ -115,6 +115,14 @@ void shadows_compare_all(struct tracee *thread)
         shadow_compare(thread, shadow->inode);
 }
 
+void shadows_compare_before(struct tracee *thread)
+{
+    if (!shadows)
+        return;
+    stack_locate(thread);
+    shadows_compare_all(thread);
+}
+
 void shadow_refresh(struct inode *inode, uint64_t offset, uint64_t size)
 {
     struct shadow *shadow = inode->shadow;

@@ -49,7 +49,7 @@ static enum then file_enter(struct tracee *thread)
     if (!inode || !(S_ISREG(state.st_mode) || S_ISDIR(state.st_mode)))
         return SKIP;
     stack_locate(thread);
-    shadow_compare(thread, inode);
+    shadows_compare_all(thread);
     if (call->number == SYS_sync_file_range) {
         uint64_t size = call->argument[2] < UINT32_MAX ? call->argument[2] : 0;
         struct cc_event event = {

@@ -310,6 +310,7 @@ void shadow_begin(struct tracee *thread, struct inode *inode, int fd);
 void shadow_end(struct tracee *thread, struct inode *inode);
 void shadow_compare(struct tracee *thread, struct inode *inode);
 void shadows_compare_all(struct tracee *thread);
+void shadows_compare_before(struct tracee *thread); /* a call that orders updates of several files: a sync, a change of a name, a cut */
 void shadow_refresh(struct inode *inode, uint64_t offset, uint64_t size); /* a call wrote there */
 
 /* outputs.c */

@@ -61,7 +61,7 @@ def test_stores_of_all_threads_and_processes_are_in_order_with_the_calls(program
         ("thread", 2, "put"),
         ("child", 3, "share"),
         ("NAME_MKDIR", 1, "share"),
-        ("unhooked (compared)", 1, ""),
+        ("unhooked (compared)", 1, "share"),  # where it was found
         ("NAME_RENAME", 1, "share"),
     ]
     starts = trace.events[trace.events["kind"] == Kind.THREAD_START]

@@ -221,6 +221,39 @@ def test_stores_through_mappings_are_found_where_their_order_matters(part: Part)
     assert (stores["seq"] < seen).tolist() == [True, True, True, True, False, False, False]
 
 
+MAPPED = """
+import mmap, os, sys
+os.chdir(sys.argv[1])
+def new(name, flags=0):
+    return os.open(name, os.O_RDWR | os.O_CREAT | flags)
+table, log, direct = new("table"), new("log"), new("direct", os.O_DSYNC)
+os.ftruncate(table, 4096)
+at = mmap.mmap(table, 4096)
+calls = [
+    lambda: os.fsync(log), lambda: os.write(direct, b"w"), lambda: os.sync(), lambda: os.ftruncate(log, 0),
+    lambda: os.rename("log", "old"), lambda: os.link("old", "more"), lambda: os.unlink("more"),
+    lambda: new("later"), lambda: new("old", os.O_TRUNC),
+]
+for byte, call in enumerate(calls, 1):
+    at[byte] = byte
+    call()
+"""
+
+
+def test_stores_through_a_mapping_are_before_what_orders_other_files(tmp_path: Path) -> None:
+    """A table that is changed before its log is synced is clean otherwise: it would seem to change afterwards."""
+    trace, _ = traced(tmp_path / "run", sys.executable, "-c", MAPPED, "{pool}")
+    marks = (Kind.STORE, Kind.SYNC_BEGIN, Kind.TRUNCATE, *(kind for kind in Kind if kind.name.startswith("NAME_")))
+    kinds = trace.events["kind"][np.isin(trace.events["kind"], np.array(marks, dtype=np.uint8))]
+    names = [Kind(int(kind)).name for kind in kinds]
+    begun = names[names.index("STORE") :]
+    assert begun[0::2] == ["STORE"] * 9
+    assert begun[1::2] == [
+        *("SYNC_BEGIN", "SYNC_BEGIN", "SYNC_BEGIN", "TRUNCATE"),
+        *("NAME_RENAME", "NAME_LINK", "NAME_UNLINK", "NAME_CREATE", "TRUNCATE"),
+    ]
+
+
 def test_threads_take_turns_and_syncs_overlap(part: Part) -> None:
     trace, recording = part("threads")
     shared = (recording.pool / "shared").read_bytes()
