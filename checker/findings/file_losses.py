@@ -170,7 +170,7 @@ class _State:
 
     def __init__(self, subject: Subject, cause: Cause) -> None:
         assert isinstance(subject.content, FolderContent)
-        self._subject, self._content, self._state = subject, subject.content, cause.state
+        self.subject, self._content, self._state = subject, subject.content, cause.state
         self.crash = subject.space.moment(cause.state.point)
         self.paths = subject.content.paths(cause.state)
         self._names = subject.graph.names
@@ -336,7 +336,8 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     if condition and judged_by_snapshots(cause.verdict):
         harm = f"{state.name_of(lost)} can {condition} after a crash"
         return f"{harm}: {lost.what}{lost.at} is not synced before {kept.what}{kept.at}"
-    return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}, which was done first"
+    first = ", which was done first" if state.subject.is_known_moment(kept.event) else ""
+    return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}{first}"
 
 
 def _half_renamed(state: _State, kept: FileChange) -> str:
