@@ -390,7 +390,7 @@ class Register:
         """The other drafts that are shown with a finding, by what they have in common with it."""
         doubted = [other for other in others if other.uncertain and not draft.uncertain]
         proved = [other for other in others if other not in doubted]
-        covered = [other for other in proved if self._synced(other.cause) == self._synced(draft.cause)]
+        covered = [other for other in proved if self._covers(draft, other.cause)]
         apart = [other for other in proved if other not in covered]
         atomic = [other for other in apart if other.cause.no_sync_helps]
         own = sentence.message(self.subject, draft.cause)
@@ -404,6 +404,22 @@ class Register:
             also.pop(own, None)
             if also:
                 yield f"{words}: {listed(list(also), _ALSO_SHOWN)}"
+
+    def _covers(self, draft: DraftFinding, other: Cause) -> bool:
+        """Whether the sync that fixes a draft fixes another cause: before each update of Y's place, or each report."""
+        subject, cause = self.subject, draft.cause
+        if self._synced(other) != self._synced(cause):
+            return False
+        if not subject.graph.family.names or cause.no_sync_helps:
+            return True
+        if other.lost is None or other.no_sync_helps:
+            return False
+        lost = subject.event_of(other.lost)
+        due = subject.space.moment(other.state.point) if other.kept is None else subject.event_of(other.kept)
+        if cause.kept is None:
+            return subject.acknowledged_between(lost, subject.point_at(due))
+        syncs = subject.graph.event[self._pieces_of(draft.key[2])]
+        return bool(np.any((lost < syncs) & (syncs <= due)))
 
     def _synced(self, cause: Cause) -> frozenset[int]:
         """Files or directories whose sync covers a loss; none where flushes do, or where all is one file."""

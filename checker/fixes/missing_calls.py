@@ -83,10 +83,11 @@ def _instead(subject: Subject, cause: Cause) -> str:
     content = [row for row in (graph.whole(piece) for piece in pieces) if graph.kind[row] != NAME]
     if len(pieces) == 2 and not content:
         return "let recovery accept a crash between the two, or make both below another name and rename that"
+    shrinks = any(graph.kind[row] == SIZE and graph.offset[row] < graph.old_size[row] for row in content)
     for row in content:
         inode, event = int(graph.file[row]), int(graph.event[row])
         now, later = names.path(inode, event), names.next_path(inode, event)
-        if not names.is_new(inode, event):  # what was there before, or renamed to this name, is in use
+        if shrinks or not names.is_new(inode, event):  # what was there before, or renamed to this name, is in use
             continue
         if later not in ("", now):
             return f"{now} is renamed to {later} only when it is complete; recovery must not rely on it before that"
@@ -102,6 +103,8 @@ def _instead(subject: Subject, cause: Cause) -> str:
             f"the size of {path} can persist before the bytes that are appended; let recovery end at a record that is "
             "not complete, as its checksum shows"
         )
+    if len({int(graph.file[row]) for row in content}) > 1:
+        return "let recovery accept a crash between the two, or put both into one file"
     changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
     return f"{changes}write a new file, sync it, and rename it over the old one"
 

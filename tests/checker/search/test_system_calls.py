@@ -27,7 +27,7 @@ from crashcheck.checker.findings.describe import name_of, section_end, until
 from crashcheck.checker.findings.register import Register
 from crashcheck.checker.fixes.missing_calls import missing_call
 from crashcheck.checker.oracles.snapshot import SnapshotOracle
-from crashcheck.checker.results import FindingKind, Outcome, StopReason, Verdict
+from crashcheck.checker.results import FindingKind, Location, Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import Search
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import strategy
@@ -36,6 +36,7 @@ from crashcheck.checker.verdicts.image_judge import ImageJudge
 from crashcheck.command import Command
 from crashcheck.runtime.trace_format import Kind as Event
 from crashcheck.runtime.trace_format import OutputKind
+from support.checked_worlds import SitePlaces
 from support.folders import Program, Recorded
 from support.tracing import CallsBuilder
 
@@ -216,6 +217,43 @@ def test_a_new_file_of_which_a_part_was_acknowledged_is_a_log(acknowledged: bool
     assert (log if acknowledged else whole) in advised(tmp_path, program, DATA)
 
 
+def test_a_new_file_that_is_emptied_and_written_again_is_no_log(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("new")
+        t.append("new", 0, NEW)
+        t.acknowledge(OutputKind.PIPE, b"saved")
+        t.truncate("new", 0)
+        t.append("new", 0, NEW)
+
+    run = Recorded(tmp_path, program, {}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    emptied = int(np.flatnonzero((run.graph.kind == SIZE) & (run.graph.offset < run.graph.old_size))[-1])
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(FindingKind.ATOMICITY, run.space.full(0), failed, emptied + 1, emptied, prefix=True)
+    assert "write a new file, sync it, and rename it over the old one" in missing_call(subject, cause).words
+
+
+def test_a_log_that_recovery_does_not_accept_is_not_replaced_by_a_rename(tmp_path: Path) -> None:
+    """It fails from the first byte of the log until it is emptied: no other order of its own changes helps."""
+
+    def program(t: CallsBuilder) -> None:
+        t.append("log", 0, NEW)
+        t.fsync("log")
+        t.write("f", 0, NEW)
+        t.fsync("f")
+        t.truncate("log", 0)
+
+    run = Recorded(tmp_path, program, {"f": OLD, "log": b""}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    logged, *_, changed = np.flatnonzero(run.graph.kind == DATA).tolist()
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(
+        FindingKind.ATOMICITY, run.space.full(0), failed, changed, logged, prefix=True, until=len(run.graph.kind) - 1
+    )
+    accept = "let recovery accept a crash between the two, or put both into one file"
+    assert missing_call(subject, cause).words == f"no sync can help: {accept}"
+
+
 def to_be_packed(t: CallsBuilder) -> None:
     t.append("f", len(OLD), NEW)
     t.fsync("f")
@@ -335,6 +373,38 @@ def test_a_finding_does_not_call_another_one_that_no_sync_prevents_a_missing_syn
     (bug,) = register.bugs()
     assert "other crashes, which no sync prevents, fail too: a crash between what was written" in bug.finding.note
     assert "syncs are missing" not in bug.finding.note
+
+
+def test_a_sync_before_a_later_update_does_not_fix_a_loss_of_what_was_reported(tmp_path: Path) -> None:
+    """Nothing is synced: data before the header is one missing sync, the header before the report another one."""
+
+    def program(t: CallsBuilder) -> None:
+        for number in (b"1", b"2"):
+            t.site = 1
+            t.write("f", 4096, number)
+            t.site = 2
+            t.write("f", 0, number)
+            t.site = 3
+            t.acknowledge(OutputKind.PIPE, number)
+
+    run = Recorded(tmp_path, program, {"f": b"0" * 8192}, "ext4")
+    places = SitePlaces(run.trace, {line: Location("store.c", line, 1, "put", "", ()) for line in (1, 2, 3)})
+    subject = Subject(run.trace, run.graph, run.space, run.content, places)
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    last = len(run.space.points) - 1
+
+    def note(*causes: tuple[FindingKind, int, int | None]) -> str:
+        register = Register(subject)
+        for kind, lost, kept in causes:
+            register.add(Cause(kind, run.space.drop(last, [lost]), failed, lost, kept))
+        (bug,) = register.bugs()
+        return bug.finding.note
+
+    data, header, data_again, header_again = np.flatnonzero(run.graph.kind == DATA).tolist()
+    order = (FindingKind.ORDERING, data, header)
+    assert "the same fix also fixes" in note(order, (FindingKind.UNPERSISTED, data_again, None))
+    reported = note(order, (FindingKind.UNPERSISTED, data, None), (FindingKind.UNPERSISTED, header_again, None))
+    assert "other syncs are missing, too" in reported
 
 
 def advised(tmp: Path, program: Program, kind: int) -> str:
