@@ -14,7 +14,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 LINE_CHARS = 300
 BLOCK_LINES = 40
 BLOCK_COLUMNS = 240
-_FRAME = re.compile(r"\s+at \S")  # of a stack as Node and Java print it, below the message
+_FRAME = re.compile(  # of a stack as Node, Java and Go print it, below the message
+    r"\s+at \S|\s+/\S+\.(go|s):\d+( \+0x|$)|goroutine \d+ \[|created by \S|[\w./*()·-]+\((\{?0x.*|\.\.\.)?\)$"
+)
+_FINALIZER = "Exception ignored in: "
 
 
 def _picture(match: re.Match[str]) -> str:
@@ -73,10 +76,11 @@ def block(text: str, lines: int = BLOCK_LINES, columns: int = BLOCK_COLUMNS) -> 
 def telling(rows: tuple[str, ...], most: int) -> tuple[str, ...]:
     """The rows of a check's output that give its reason, at most `most`, after one with the number of those left out.
 
-    A check prints its reason at its end; a runtime may print a stack below that.
+    A check prints its reason at its end; a runtime may print a stack below that, and Python what finalizers raised.
     """
     if len(rows) <= most:
         return rows
-    shown = [row for row in rows if row.strip() and not _FRAME.match(row)][-most:]
+    before = next((at for at, row in enumerate(rows) if at and row.startswith(_FINALIZER)), len(rows))
+    shown = [row for row in rows[:before] if row.strip() and not _FRAME.match(row)][-most:]
     left_out = len(rows) - len(shown)
     return (f"… {left_out} line{'s' * (left_out != 1)} left out …", *shown)

@@ -215,6 +215,22 @@ def test_an_error_above_the_stack_of_its_runtime_is_shown() -> None:
     node = (*message, *stack, "", "Node.js v20.20.2")
     assert telling(node, 6) == ("… 12 lines left out …", message[0], message[3], node[-1])
     assert telling(node, len(node)) == node
+    frames = (
+        "goroutine 1 [running]:",
+        *("db.(*DB).load(0xc00007e000?)", "\t/usr/share/gocode/src/db/db.go:316 +0x47"),
+        *("db.Open({0x7fffffffe8a9, 0x3a}, 0x1a4?, 0x0)", "\t/usr/share/gocode/src/db/db.go:293 +0x48b"),
+        *("main.main()", "\t/work/put.go:12 +0xa5"),
+    )
+    go = ("panic: page 4 already freed", "", *frames, "exit status 2")
+    assert telling(go, 6) == ("… 8 lines left out …", go[0], go[-1])
+    python = ("Traceback (most recent call last):", '  File "q.py", line 7, in <module>', "EOFError: Ran out of input")
+    ignored = (
+        "Exception ignored in: <function Queue.__del__ at 0x7ffff6f040e0>",
+        *python[:2],
+        "    ^^^^",
+        "KeyError: 0",
+    )
+    assert telling((*python, *ignored), 6) == ("… 5 lines left out …", *python)
     rows = tuple(f"row {number}" for number in range(7))
     assert telling(rows, 6) == ("… 1 line left out …", *rows[1:])
 
