@@ -58,6 +58,7 @@
 #define SECOND 1000000000ull
 #define STACK_DEPTHS 64 /* that are told apart where a clock is read */
 #define FOREVER UINT64_MAX
+#define DEVICE 1u /* the minor number of the one that all files are on; its major number is 0 */
 #define SETS 3u /* of a select */
 
 /* wire.c */

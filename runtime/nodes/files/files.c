@@ -13,7 +13,6 @@
 #include "nodes/parts.h"
 
 #define BLOCK 512
-#define DEVICE 1
 #define BLOCKS_OF_A_DISK (1ul << 28)
 #define BUCKETS 1024u
 #define ENTRIES_MOST 4096u

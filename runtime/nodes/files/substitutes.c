@@ -1,4 +1,5 @@
 /* Files that show the machine or its load: a program that opens one gets one of ours, with the node's time in it. */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -18,9 +19,41 @@ void substitutes_in(const char *path)
     snprintf(folder, sizeof folder, "%s", path);
 }
 
-static const char *const memory_text_of_8_gigabytes = "MemTotal:        8388608 kB\nMemFree:         4194304 kB\nMemAvailable:    4194304 kB\n"
-                                                      "Buffers:               0 kB\nCached:                0 kB\nSwapTotal:             0 kB\n"
-                                                      "SwapFree:              0 kB\n";
+struct fixed {
+    const char *path, *text;
+};
+
+/* All files are on one device: see st_dev in files.c. */
+#define MOUNTS "/dev/root / ext4 rw,relatime 0 0\nproc /proc proc rw,relatime 0 0\n"
+
+static const struct fixed of_machine[] = {
+    {"/sys/devices/system/cpu/online", "0\n"},
+    {"/sys/devices/system/cpu/possible", "0\n"},
+    {"/sys/devices/system/cpu/present", "0\n"},
+    {"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
+    {"/etc/mtab", MOUNTS},
+    {"/proc/mounts", MOUNTS},
+    {"/proc/cpuinfo", "processor\t: 0\n\n"},
+    {"/proc/meminfo", "MemTotal:        8388608 kB\nMemFree:         4194304 kB\nMemAvailable:    4194304 kB\n"
+                      "Buffers:               0 kB\nCached:                0 kB\nSwapTotal:             0 kB\n"
+                      "SwapFree:              0 kB\n"},
+    {"/proc/net/if_inet6", "00000000000000000000000000000001 01 80 10 80       lo\n"},
+    {"/proc/loadavg", "0.00 0.00 0.00 1/1 2\n"},
+    {"/proc/sys/kernel/random/boot_id", "5851f42d-4c95-4f2d-8000-000000000000\n"},
+};
+
+/* Below the folder of a process in /proc. Paths of mounts would show where the run's folder is, whose name differs from run to run. */
+static const struct fixed of_a_process[] = {
+    {"statm", "2048 1024 512 1 0 512 0\n"}, {"smaps", ""}, {"smaps_rollup", ""}, {"cgroup", "0::/\n"}, {"mounts", MOUNTS},
+};
+
+static const char *fixed_text(const struct fixed *files, size_t count, const char *path)
+{
+    for (size_t i = 0; path && i < count; i++)
+        if (strcmp(path, files[i].path) == 0)
+            return files[i].text;
+    return NULL;
+}
 
 /* A path of /proc as if it were the process's own: its part behind the process, or NULL. */
 static const char *of_process(const char *path)
@@ -50,51 +83,56 @@ static int hosts_text(char *text)
     return size;
 }
 
+/* A random one (version 4), as each reading has another. */
+static int uuid_text(struct node *node, char *text)
+{
+    unsigned char bytes[16];
+    int size = 0;
+    random_fill(node, bytes, sizeof bytes);
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        size += snprintf(text + size, TEXT_MOST - (size_t)size, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+    return size + snprintf(text + size, TEXT_MOST - (size_t)size, "\n");
+}
+
 /* What is in a file instead of the machine's values; -1: it is no such file. */
 static int text_of(struct thread *thread, const char *path, char *text)
 {
-    const struct node *node = thread->process->node;
+    struct node *node = thread->process->node;
     uint64_t up = time_of(node, CLOCK_BOOTTIME);
     const char *own = of_process(path);
-    if (strcmp(path, "/sys/devices/system/cpu/online") == 0 || strcmp(path, "/sys/devices/system/cpu/possible") == 0 ||
-        strcmp(path, "/sys/devices/system/cpu/present") == 0)
-        return snprintf(text, TEXT_MOST, "0\n");
+    const char *fixed = fixed_text(of_machine, sizeof of_machine / sizeof *of_machine, path);
+    if (!fixed)
+        fixed = fixed_text(of_a_process, sizeof of_a_process / sizeof *of_a_process, own);
+    if (fixed)
+        return snprintf(text, TEXT_MOST, "%s", fixed);
     if (strcmp(path, "/etc/hosts") == 0)
         return hosts_text(text);
-    if (strcmp(path, "/etc/nsswitch.conf") == 0)
-        return snprintf(text, TEXT_MOST, "passwd: files\ngroup: files\nhosts: files\n");
-    if (strcmp(path, "/proc/cpuinfo") == 0)
-        return snprintf(text, TEXT_MOST, "processor\t: 0\n\n");
-    if (strcmp(path, "/proc/meminfo") == 0)
-        return snprintf(text, TEXT_MOST, "%s", memory_text_of_8_gigabytes);
     if (strcmp(path, "/proc/uptime") == 0)
         return snprintf(text, TEXT_MOST, "%llu.%02llu 0.00\n", up / SECOND, up % SECOND / (SECOND / 100));
-    if (strcmp(path, "/proc/net/if_inet6") == 0)
-        return snprintf(text, TEXT_MOST, "00000000000000000000000000000001 01 80 10 80       lo\n");
-    if (strcmp(path, "/proc/loadavg") == 0)
-        return snprintf(text, TEXT_MOST, "0.00 0.00 0.00 1/1 2\n");
     if (strcmp(path, "/proc/stat") == 0)
         return snprintf(text, TEXT_MOST, "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nbtime %llu\nprocesses 2\n",
                         (time_base(CLOCK_REALTIME) - time_base(CLOCK_BOOTTIME)) / SECOND);
+    if (strcmp(path, "/proc/sys/kernel/random/uuid") == 0)
+        return uuid_text(node, text);
     if (own && strcmp(own, "stat") == 0)
         return stat_text(thread->process, text);
-    if (own && strcmp(own, "statm") == 0)
-        return snprintf(text, TEXT_MOST, "2048 1024 512 1 0 512 0\n");
-    if (own && (strcmp(own, "smaps") == 0 || strcmp(own, "smaps_rollup") == 0))
-        return 0;
+    if (own && strcmp(own, "mountinfo") == 0)
+        return snprintf(text, TEXT_MOST, "1 0 0:%u / / rw,relatime - ext4 /dev/root rw\n2 1 0:%u / /proc rw,relatime - proc proc rw\n", DEVICE, DEVICE);
     return -1;
 }
 
 /* What differs between runs, and is not replaced. */
 static void name_varying(struct thread *thread, const char *path)
 {
-    static const char *const of_processes[] = {"status", "io", "sched", "schedstat", "pagemap"};
+    static const char *const of_processes[] = {"status", "io", "sched", "pagemap", "mountstats", "fdinfo/"};
     static const char *const of_machines[] = {"/proc/vmstat", "/proc/diskstats", "/proc/interrupts", "/proc/net/"};
     const char *own = of_process(path);
     char text[128];
     bool varies = false;
     for (size_t i = 0; own && i < sizeof of_processes / sizeof *of_processes; i++)
-        varies = varies || strcmp(own, of_processes[i]) == 0;
+        varies = varies || strncmp(own, of_processes[i], strlen(of_processes[i])) == 0;
     for (size_t i = 0; i < sizeof of_machines / sizeof *of_machines; i++)
         varies = varies || strncmp(path, of_machines[i], strlen(of_machines[i])) == 0;
     if (!varies)
@@ -134,6 +172,8 @@ static enum then open_enter(struct thread *thread)
         return AFTER;
     if (strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/etc/", 5) != 0)
         return NATIVE;
+    if (strncmp(path, "/sys/fs/cgroup/", 15) == 0)
+        return answer(thread, -ENOENT); /* no such file system is mounted; its files show the machine's load */
     int size = text_of(thread, path, text);
     if (size < 0)
         name_varying(thread, path);

@@ -197,6 +197,22 @@ def test_the_network_devices_of_the_machine_are_not_shown(worlds: Worlds) -> Non
     assert world.uncontrolled == {}
 
 
+def test_mounts_and_random_files_are_the_same_in_each_run(worlds: Worlds) -> None:
+    code = """
+import os
+names = ["self/mountinfo", "self/mounts", "self/cgroup", "mounts", "sys/kernel/random/boot_id"]
+print([open("/proc/" + name).read() for name in names], open("/etc/mtab").read(), os.stat(".").st_dev)
+print(*{open("/proc/sys/kernel/random/uuid").read().strip() for _ in range(2)})
+try: open("/sys/fs/cgroup/cpu.stat")
+except FileNotFoundError: print("no control groups")
+"""
+    first, second = (worlds((sys.executable, "-c", code)) for _ in range(2))
+    shown = output(by_default(first), 0)
+    assert shown == output(by_default(second), 0)
+    assert re.fullmatch(r"(?s).* 1\n\S{36} \S{36}\nno control groups\n", shown.decode())
+    assert first.uncontrolled == {}
+
+
 def test_files_and_folders_are_synced_and_what_has_no_disk_fails_as_the_kernel_has_it(worlds: Worlds) -> None:
     code = """
 import errno, os
