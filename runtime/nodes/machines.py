@@ -46,7 +46,8 @@ class NodeCommand:
 
     folder: how that is named; empty: n and the node's number. seed: what it is a copy of at the start of each run, or
     None: it is empty. ends: the run is over when all nodes with it have ended. crash: "process" and "machine", which of
-    both may happen to it. explores: which of several threads continues is an action.
+    both may happen to it. explores: which of several threads continues is an action. name: how errors name it; empty:
+    "node" and its number.
     """
 
     words: tuple[str, ...]
@@ -57,6 +58,7 @@ class NodeCommand:
     variables: Mapping[str, str] | None = None  # None: those of this process
     faults: tuple[CallFault, ...] = ()
     explores: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,17 +70,17 @@ class WireFrame(NamedTuple):
     data: bytes
 
 
-def error_of(frame: WireFrame) -> NodeError:
-    """Why a run cannot continue, of an event FAILED or UNREST."""
+def error_of(frame: WireFrame, node: str) -> NodeError:
+    """Why a run cannot continue, of an event FAILED or UNREST. `node`: its name."""
     if frame.tag == NodeEvent.FAILED:
         return NodeError(
             "node-failed",
-            f"node {frame.node}: {frame.data.decode(errors='replace')}",
+            f"{node}: {frame.data.decode(errors='replace')}",
             "Make sure that the command can be run and that ptrace is permitted.",
         )
     return NodeError(
         "node-unrest",
-        f"node {frame.node} did not come to rest within 10 s",
+        f"{node} did not come to rest within 10 s",
         "It computes for long or waits in a loop. Let it wait by a system call.",
     )
 

@@ -129,7 +129,7 @@ class NodeWorld(World):
         if action not in self.enabled() and not self.permits(action):
             raise NodeError(
                 "action-not-enabled",
-                f"{action.kind.value} of node {action.node} is not possible now",
+                f"{action.kind.value} of {self._name_of(action.node)} is not possible now",
                 "Follow a schedule only with the programs that it was recorded with.",
             )
         before = self._clocks.before()
@@ -189,6 +189,9 @@ class NodeWorld(World):
         shutil.rmtree(self._machine, ignore_errors=True)
         for node in self._nodes:
             node.remove()
+
+    def _name_of(self, node: int) -> str:
+        return self._nodes[node].command.name or f"node {node}"
 
     # What may happen
 
@@ -424,7 +427,7 @@ class NodeWorld(World):
         elif frame.tag == NodeEvent.UNCONTROLLED:
             self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
         elif frame.tag in (NodeEvent.FAILED, NodeEvent.UNREST):
-            raise error_of(frame)
+            raise error_of(frame, self._name_of(frame.node))
         elif frame.tag == NodeEvent.REST:
             self.calls = frame.value
             step.seen |= bool(frame.number)

@@ -45,7 +45,11 @@ def test_what_is_no_program_for_this_machine_is_refused(refused, content: bytes,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[[node]]\ncommand = "./missing"\n', "FOLDER/missing: No such file or directory [node-failed]"),
+        (
+            '[[node]]\ncommand = "./missing"\nname = "log"\ncount = 2\n',
+            "log1: FOLDER/missing: No such file or directory [node-failed]",
+        ),
+        ('[[node]]\ncommand = "./missing"\n', "n0: FOLDER/missing: No such file or directory [node-failed]"),
         (NODE + 'folder = "d"\ncount = 2\n', "two nodes have the folder 'd'. [config-value]"),
         (
             NODE + '[strategy]\nname = "bfs"\n',

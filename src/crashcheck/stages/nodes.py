@@ -133,7 +133,7 @@ class NodeSetup:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         named = zip(self.nodes.folders(), self.nodes.each(), strict=True)
-        commands = [self._command(at, each, folder / name) for at, (name, (_, each)) in enumerate(named)]
+        commands = [self._command(at, name, each, folder / where) for at, (where, (name, each)) in enumerate(named)]
         place = self.states / f"state-{number:04}"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -141,7 +141,7 @@ class NodeSetup:
         error_ns = self.nodes.clock_error_ns
         return PlacedWorld(commands, folder, place, error_ns, free, self._disks, self._programs, name_calls)
 
-    def _command(self, number: int, node: NodeConfig, folder: Path) -> NodeCommand:
+    def _command(self, number: int, name: str, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
         if seed is not None and not seed.is_dir():
             raise CrashcheckError(
@@ -155,7 +155,8 @@ class NodeSetup:
             if fault.node in ("", node.name)
         )
         explores = node.threads == EXPLORE_THREADS
-        return NodeCommand(words, folder.name, seed, node.ends, frozenset(node.crash), variables, faults, explores)
+        crash = frozenset(node.crash)
+        return NodeCommand(words, folder.name, seed, node.ends, crash, variables, faults, explores, name)
 
     def words(self, number: int, command: Command, folder: Path) -> tuple[str, ...]:
         """A node's command. A program that is named by a path is found from the configuration's folder."""
