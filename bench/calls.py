@@ -1,4 +1,4 @@
-"""What recording system calls costs, in CPU seconds of program and recorder: bare calls, sqlite3 and LevelDB.
+"""What recording system calls costs, in CPU seconds of program and recorder: bare calls, scripts, sqlite3 and LevelDB.
 
 Of the two stores also what the analysis costs, of all operations and of half of them; of LevelDB all representatives.
 """
@@ -19,6 +19,38 @@ from bench.measure import CannotMeasure, Spread, interleaved, ratio, run, scratc
 from crashcheck.runtime.build import build_runtime
 
 WRITES, READS, TRANSACTIONS, PUTS = 100_000, 200_000, 6_000, 50_000
+SCRIPT_WRITES = 20_000  # of one byte, by a function that a function calls; each has the script's lines
+_SCRIPTS = (
+    (
+        "python3",
+        "-c",
+        "import sys\ndef put(f):\n f.write(b'x')\ndef many(f, n):\n for i in range(n): put(f)\n"
+        "many(open(sys.argv[1] + '/f', 'wb', 0), int(sys.argv[2]))",
+    ),
+    (
+        "perl",
+        "-e",
+        "sub put { syswrite $_[0], 'x' } sub many { my ($f, $n) = @_; put($f) for 1..$n }"
+        "open my $f, '>', \"$ARGV[0]/f\"; many($f, $ARGV[1])",
+    ),
+    (
+        "ruby",
+        "-e",
+        "def put(f) f.syswrite('x') end; def many(f, n) n.times { put(f) } end;"
+        "many(File.open(ARGV[0] + '/f', 'w'), ARGV[1].to_i)",
+    ),
+    (
+        "php",
+        "-r",
+        "function put($f) { fwrite($f, 'x'); } function many($f, $n) { for ($i = 0; $i < $n; $i++) put($f); }"
+        "many(fopen($argv[1] . '/f', 'w'), (int)$argv[2]);",
+    ),
+    (
+        "bash",
+        "-c",
+        'put() { echo -n x >&3; }; many() { for ((i = 0; i < $1; i++)); do put; done; }; exec 3>"$0/f"; many $1',
+    ),
+)
 EXPLORED_PUTS = 1_000  # of which all representatives are executed
 MEGABYTES = 1500  # the files, and their bytes in the trace
 _SOURCE = Path(__file__).resolve().parent / "workloads" / "calls.c"
@@ -54,6 +86,10 @@ def measure(repetitions: int) -> dict[str, object]:
             "writes_of_4096_bytes": _calls(repetitions, folder, [str(program), "{}", "writes", str(WRITES)], WRITES),
             "reads_outside": _calls(repetitions, folder, [str(program), "{}", "reads", str(READS)], READS),
         }
+        for command in _SCRIPTS:
+            if shutil.which(command[0]):
+                words = [*command, "{}", str(SCRIPT_WRITES)]
+                figures[f"writes_of_{command[0]}"] = _calls(repetitions, folder, words, SCRIPT_WRITES)
     with tempfile.TemporaryDirectory(prefix="crashcheck-bench-") as name:  # on a disk: in memory a sync is nothing
         for store in (_sqlite3, _leveldb):
             try:

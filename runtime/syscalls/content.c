@@ -92,11 +92,15 @@ size_t content_gather(struct tracee *thread, bool vectored, uint64_t address, ui
     return done;
 }
 
+static bool is_vectored(const struct call *call)
+{
+    return call->number == SYS_writev || call->number == SYS_pwritev || call->number == SYS_pwritev2;
+}
+
 static size_t gather(struct tracee *thread, char *to, size_t size)
 {
     const struct call *call = &thread->call;
-    bool vectored = call->number == SYS_writev || call->number == SYS_pwritev || call->number == SYS_pwritev2;
-    return content_gather(thread, vectored, call->argument[1], call->argument[2], to, size);
+    return content_gather(thread, is_vectored(call), call->argument[1], call->argument[2], to, size);
 }
 
 static enum then write_enter(struct tracee *thread)
@@ -132,6 +136,7 @@ static void write_leave(struct tracee *thread)
     if (call->result <= 0)
         return;
     size_t size = (size_t)call->result;
+    memory_beside(call->argument[1], is_vectored(call) ? 0 : size);
     stack_locate(thread);
     if (!call->inode) {
         size_t wanted = size;

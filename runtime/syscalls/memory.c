@@ -1,105 +1,144 @@
-/* The memory of the program. */
+/* The memory of the program. What reading it costs is the kernel's work for each call (1.2 us) and for each page (0.3 us): while a
+ * stack is read its pages are kept, and what the thread's latest stacks used of them is read by one call. */
 #include "syscalls/recorder.h"
 #include "tracee_memory.h"
 
-#define AHEAD 128u         /* readings of one stack that are kept */
-#define AHEAD_BYTES 16384u
+#define PAGE 4096u
+#define TEXT 64u           /* bytes of a text that are read at a time */
+#define PAGES 96u          /* that are kept of a stack */
+#define LISTS 8u           /* threads whose pages are known */
+#define UNUSED 4u          /* stacks without a page, after which it is not expected any more */
 
-struct readings {
-    pid_t tid;
-    size_t count, bytes;
-    struct iovec each[AHEAD];
+struct part {               /* of a page: some of its bytes */
+    uint32_t from, to;
 };
-static struct readings lists[2], *now = &lists[0], *before = &lists[1];
-static struct {            /* what was read at the places of `before` */
-    unsigned char bytes[AHEAD_BYTES];
-    size_t size, next, at, used; /* next: the reading that is expected next, and where its bytes are */
-    bool open;
-} ahead;
+struct list {
+    pid_t tid;
+    size_t count;
+    struct {
+        uint64_t start;
+        struct part wanted; /* by stacks */
+        unsigned unused;    /* stacks since it was used */
+    } page[PAGES];
+};
+static struct list lists[LISTS], *list, *last = &lists[0]; /* list: of the stack that is read, or NULL; last: of the one before */
+static struct {            /* of the list */
+    unsigned char bytes[PAGES][PAGE];
+    struct part known[PAGES];
+    bool used[PAGES];
+    size_t latest;
+} pages;
+
+static struct {            /* what is read with the next stack; size 0: nothing. `known`: it has been read */
+    uint64_t address;
+    size_t size;
+    bool known;
+    unsigned char bytes[PAGE];
+} beside;
+
+void memory_beside(uint64_t address, size_t size)
+{
+    beside.address = address;
+    beside.size = size <= PAGE ? size : 0;
+    beside.known = false;
+}
 
 void memory_ahead(struct tracee *thread)
 {
-    struct readings *former = now;
-    now = before;
-    before = former;
-    *now = (struct readings){.tid = thread->tid, .count = 0};
-    ahead.size = ahead.next = ahead.at = ahead.used = 0;
-    ahead.open = true;
-    if (before->tid != thread->tid || before->count < 2)
-        return;
-    struct iovec here = {ahead.bytes, before->bytes};
-    ssize_t got = process_vm_readv(thread->tid, &here, 1, before->each, before->count, 0);
-    ahead.size = got > 0 ? (size_t)got : 0;
+    struct iovec here[PAGES + 1], there[PAGES + 1];
+    here[0] = (struct iovec){beside.bytes, beside.size};
+    there[0] = (struct iovec){(void *)(uintptr_t)beside.address, beside.size};
+    list = &lists[(size_t)thread->tid % LISTS];
+    if (list->tid != thread->tid)
+        *list = *last;     /* a process that was forked has its parent's places */
+    list->tid = thread->tid;
+    for (size_t i = 0; i < list->count; i++) {
+        struct part wanted = list->page[i].wanted;
+        here[i + 1] = (struct iovec){pages.bytes[i] + wanted.from, wanted.to - wanted.from};
+        there[i + 1] = (struct iovec){(void *)(uintptr_t)(list->page[i].start + wanted.from), wanted.to - wanted.from};
+        pages.known[i] = (struct part){0, 0};
+        pages.used[i] = false;
+    }
+    ssize_t got = list->count ? process_vm_readv(thread->tid, here, list->count + 1, there, list->count + 1, 0) : 0;
+    beside.known = beside.size && got >= (ssize_t)beside.size;
+    got -= (ssize_t)beside.size;
+    for (size_t i = 0; i < list->count && got >= (ssize_t)here[i + 1].iov_len; got -= (ssize_t)here[++i].iov_len)
+        pages.known[i] = list->page[i].wanted;
+    pages.latest = 0;
 }
 
 void memory_ahead_end(void)
 {
-    ahead.open = false;
-    if (ahead.size && 2 * ahead.used < before->count)
-        now->tid = 0;       /* its stacks differ: the next one is read as it comes */
-}
-
-/* Whether a reading was made ahead: mostly they follow one another as before. */
-static bool was_read(uint64_t address, void *to, size_t size)
-{
-    for (size_t steps = 0; ahead.size && steps < before->count; steps++) {
-        const struct iovec *each = &before->each[ahead.next];
-        size_t at = ahead.at;
-        ahead.at += each->iov_len;
-        if (++ahead.next == before->count)
-            ahead.next = ahead.at = 0;
-        if ((uintptr_t)each->iov_base == address && each->iov_len == size && at + size <= ahead.size) {
-            memcpy(to, ahead.bytes + at, size);
-            ahead.used++;
-            return true;
-        }
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        unsigned unused = pages.used[i] ? 0 : list->page[i].unused + 1;
+        list->page[kept] = list->page[i];
+        list->page[kept].unused = unused;
+        kept += unused < UNUSED;
     }
-    return false;
+    list->count = kept;
+    last = list;
+    list = NULL;
 }
 
-static void note(uint64_t address, size_t size)
+/* A page of the stack's with the bytes that are wanted, NULL if it cannot be read or kept. Mostly they follow one another as before. */
+static const unsigned char *page_at(struct tracee *thread, uint64_t start, struct part wanted)
 {
-    if (now->count == AHEAD || now->bytes + size > AHEAD_BYTES)
-        return;
-    now->each[now->count++] = (struct iovec){(void *)(uintptr_t)address, size};
-    now->bytes += size;
+    size_t at = pages.latest;
+    for (size_t steps = 0; steps < list->count && list->page[at].start != start; steps++)
+        at = at + 1 < list->count ? at + 1 : 0;
+    if (at >= list->count || list->page[at].start != start) {
+        if (list->count == PAGES)
+            return NULL;
+        at = list->count++;
+        list->page[at].start = start;
+        list->page[at].wanted = wanted;
+        pages.known[at] = (struct part){0, 0};
+    }
+    struct part *known = &pages.known[at], *all = &list->page[at].wanted;
+    if (wanted.from < known->from || wanted.to > known->to)
+        *known = (struct part){0, tracee_read(thread->tid, start, pages.bytes[at], PAGE) == PAGE ? PAGE : 0};
+    pages.used[at] = known->to > 0;
+    pages.latest = at;
+    if (!pages.used[at]) {
+        list->page[at].unused = UNUSED; /* what is behind it could not be read with it */
+        return NULL;
+    }
+    *all = (struct part){wanted.from < all->from ? wanted.from : all->from, wanted.to > all->to ? wanted.to : all->to};
+    return pages.bytes[at];
 }
 
 size_t memory_read(struct tracee *thread, uint64_t address, void *to, size_t size)
 {
-    if (!ahead.open)
-        return tracee_read(thread->tid, address, to, size);
-    size_t got = was_read(address, to, size) ? size : tracee_read(thread->tid, address, to, size);
-    if (got == size)
-        note(address, size);
-    return got;
-}
-
-void memory_read_each(struct tracee *thread, const uint64_t *addresses, size_t count, void *to, size_t size)
-{
-    struct iovec here = {to, count * size}, there[READ_AT_ONCE];
-    size_t done = 0, known = 0;
-    while (ahead.open && known < count && was_read(addresses[known], (char *)to + known * size, size))
-        note(addresses[known++], size);
-    if (known == count)
-        return;
-    memset(to, 0, count * size);
-    for (size_t i = 0; i < count && i < READ_AT_ONCE; i++)
-        there[i] = (struct iovec){(void *)(uintptr_t)addresses[i], size};
-    if (count && count <= READ_AT_ONCE) {
-        ssize_t got = process_vm_readv(thread->tid, &here, 1, there, count, 0);
-        done = got > 0 ? (size_t)got / size : 0;
+    size_t done = 0;
+    if (address < PAGE)    /* a null pointer, as often where something is missing */
+        return 0;
+    if (beside.known && address == beside.address && size == beside.size) {
+        memcpy(to, beside.bytes, size);
+        return size;
     }
-    for (size_t i = known; ahead.open && i < done; i++)
-        note(addresses[i], size);
-    for (; done < count; done++) { /* what the kernel stopped at cannot be read, what follows may be */
-        char *at = (char *)to + done * size;
-        if (memory_read(thread, addresses[done], at, size) != size)
-            memset(at, 0, size);
+    while (list && size <= PAGE && done < size) {
+        uint32_t within = (address + done) % PAGE, part = PAGE - within < size - done ? PAGE - within : (uint32_t)(size - done);
+        const unsigned char *page = page_at(thread, address + done - within, (struct part){within, within + part});
+        if (!page)
+            break;
+        memcpy((char *)to + done, page + within, part);
+        done += part;
     }
+    return done == size ? done : done + tracee_read(thread->tid, address + done, (char *)to + done, size - done);
 }
 
 bool memory_path(struct tracee *thread, uint64_t address, char *to)
 {
-    return tracee_text(thread->tid, address, to, PATH_MAX);
+    if (!list)
+        return tracee_text(thread->tid, address, to, PATH_MAX);
+    for (size_t done = 0, part; done < PATH_MAX; done += part) {
+        part = TEXT - (address + done) % TEXT;
+        part = part < PATH_MAX - done ? part : PATH_MAX - done;
+        if (memory_read(thread, address + done, to + done, part) != part)
+            return false;
+        if (memchr(to + done, '\0', part))
+            return true;
+    }
+    return false;
 }

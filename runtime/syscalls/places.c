@@ -146,4 +146,5 @@ void call_end(struct tracee *thread)
     shut(&thread->call.other);
     place_end(&thread->call.from);
     place_end(&thread->call.to);
+    memory_beside(0, 0);
 }

@@ -169,12 +169,10 @@ struct tracee {
 };
 /* memory.c */
 size_t memory_read(struct tracee *thread, uint64_t address, void *to, size_t size); /* how many bytes could be read */
-/* Reads things of one size into an array, READ_AT_ONCE of them by one call of the kernel; what cannot be read is zeros. */
-#define READ_AT_ONCE 32u
-/* Between the two, what the thread's last stack was read from is read at once, and kept; a thread that waits changes nothing. */
+/* Between the two, what is read is kept, and the pages of the thread's last stacks are read at once; a thread that waits changes nothing. */
 void memory_ahead(struct tracee *thread);
 void memory_ahead_end(void);
-void memory_read_each(struct tracee *thread, const uint64_t *addresses, size_t count, void *to, size_t size);
+void memory_beside(uint64_t address, size_t size); /* these bytes are wanted after the next stack, until the call's end (size 0) */
 bool memory_path(struct tracee *thread, uint64_t address, char *to);                /* to: PATH_ROOM bytes */
 
 /* unwind.c */

@@ -6,12 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "syscalls/recorder.h"
 
-#define PAGE 4096u
 #define MOST_STATES 4096u     /* threads of an interpreter, and interpreters */
 #define STATE_BYTES 256u      /* of a PyThreadState that are read */
 #define CODE_BYTES 208u       /* of a PyCodeObject: all but its instructions */
@@ -73,11 +71,6 @@ struct python {
     uint64_t runtime, code_type, text_type, bytes_type;
     struct known_code known[KNOWN];
 };
-static struct {               /* of the thread's memory: frames follow one another */
-    uint64_t start;
-    size_t size;
-    unsigned char bytes[2 * PAGE];
-} window;
 
 static uint64_t word_in(const unsigned char *bytes, unsigned offset)
 {
@@ -181,18 +174,6 @@ static bool state_of(struct tracee *thread, const struct python *python, unsigne
     return false;
 }
 
-static const unsigned char *frame_bytes(struct tracee *thread, uint64_t address)
-{
-    if (address < window.start || address + FRAME_BYTES > window.start + window.size) {
-        window.start = address & ~(uint64_t)(PAGE - 1);
-        size_t size = address + FRAME_BYTES - window.start > PAGE ? 2 * PAGE : PAGE;
-        window.size = memory_read(thread, window.start, window.bytes, size);
-        if (address + FRAME_BYTES > window.start + window.size)
-            return NULL;
-    }
-    return window.bytes + (address - window.start);
-}
-
 /* Appends a character as UTF-8; a byte that was no UTF-8 in a file's name as that byte. */
 static size_t encode(char *to, uint32_t letter)
 {
@@ -291,42 +272,28 @@ static uint32_t code_number(struct tracee *thread, struct python *python, uint64
 
 static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most)
 {
-    static uint64_t addresses[STACK_DEEPEST], instructions[STACK_DEEPEST];
-    static unsigned char heads[STACK_DEEPEST][CODE_BYTES];
-    struct iovec here, there[STACK_DEEPEST];
     struct python *python = (struct python *)interpreter;
     const struct layout *at = &python->at;
-    unsigned char state[STATE_BYTES];
-    window.size = 0;
+    unsigned char state[STATE_BYTES], bytes[FRAME_BYTES], head[CODE_BYTES];
     if (!state_of(thread, python, state))
         return 0;
     uint64_t frame = word_in(state, at->frame);
     if (at->through_c && frame)
         frame = word_of(thread, frame + at->within_c);
-    size_t depth = 0, found = 0;
-    for (unsigned steps = 0; frame && depth < most && depth < STACK_DEEPEST && steps < 2 * STACK_DEEPEST; steps++) {
-        const unsigned char *bytes = frame_bytes(thread, frame);
-        if (!bytes)
+    size_t found = 0;
+    for (unsigned steps = 0; frame && found < most && steps < 2 * STACK_DEEPEST; steps++) {
+        if (memory_read(thread, frame, bytes, sizeof bytes) != sizeof bytes)
             break;
         frame = word_in(bytes, at->frame_previous);
         if (at->frame_owner && bytes[at->frame_owner] >= NO_FUNCTIONS)
             continue;
-        addresses[depth] = word_in(bytes, at->frame_code) & ~(uint64_t)TAGS;
-        instructions[depth] = word_in(bytes, at->frame_instruction);
-        if (at->unit)
-            instructions[depth] = (uint64_t)at->unit * (uint32_t)instructions[depth];
-        else
-            instructions[depth] -= addresses[depth] + at->code_start;
-        there[depth] = (struct iovec){(void *)(uintptr_t)addresses[depth], CODE_BYTES};
-        depth++;
-    }
-    here = (struct iovec){heads, depth * CODE_BYTES};
-    ssize_t got = depth ? process_vm_readv(thread->tid, &here, 1, there, depth, 0) : 0;
-    depth = got > 0 ? (size_t)got / CODE_BYTES : 0;
-    for (size_t i = 0; i < depth; i++) {
-        uint32_t code = instructions[i] <= INT32_MAX ? code_number(thread, python, addresses[i], heads[i]) : 0;
+        uint64_t address = word_in(bytes, at->frame_code) & ~(uint64_t)TAGS, instruction = word_in(bytes, at->frame_instruction);
+        instruction = at->unit ? (uint64_t)at->unit * (uint32_t)instruction : instruction - address - at->code_start;
+        if (instruction > INT32_MAX || memory_read(thread, address, head, sizeof head) != sizeof head)
+            continue;
+        uint32_t code = code_number(thread, python, address, head);
         if (code)
-            frames[found++] = (struct script_frame){code, (uint32_t)instructions[i]};
+            frames[found++] = (struct script_frame){code, (uint32_t)instruction};
     }
     return found;
 }

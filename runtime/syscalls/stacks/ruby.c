@@ -7,7 +7,7 @@
 #include "syscalls/recorder.h"
 
 #define VARIABLE_WORDS 1024u /* of a thread, below its control block, among which the context is */
-#define FRAMES_READ READ_AT_ONCE /* control frames that are read at a time */
+#define FRAMES_READ 32u     /* control frames that are read at a time */
 #define LARGEST_FRAME 8u    /* words */
 #define SMALLEST_FRAME 6u
 #define BODY_WORDS 48u      /* of a method's description, in which file, names and lines are */
@@ -201,69 +201,41 @@ static struct script_frame frame_of(struct tracee *thread, struct ruby *ruby, co
     return frame_at(thread, head, file, line, 0);
 }
 
-/* The same, or what was found before where the description of the method is as it was then, by what it keeps: code that was compiled
- * by `eval` may be gone, and another at its place. */
-static struct script_frame known_frame(struct tracee *thread, struct ruby *ruby, uint64_t instruction, uint64_t at, const uint64_t *kept)
+/* The frame of a method that is not of C: what was found before where its description is as it was then, by what it keeps. Code that
+ * was compiled by `eval` may be gone, and another at its place. */
+static struct script_frame known_frame(struct tracee *thread, struct ruby *ruby, const struct control_frame *frame)
 {
-    uint64_t body[BODY_WORDS];
-    struct known *known = &ruby->known[(instruction * 0x9e3779b97f4a7c15u >> 32) % KNOWN];
-    if (known->instruction == instruction && known->body == at && memcmp(known->kept, kept, sizeof known->kept) == 0)
+    uint64_t body[BODY_WORDS], kept[KEPT_WORDS], at = word_of(thread, frame->method + 8 * FIRST);
+    struct known *known = &ruby->known[(frame->instruction * 0x9e3779b97f4a7c15u >> 32) % KNOWN];
+    if (!ruby->lines && (memory_read(thread, at, body, sizeof body) != sizeof body || !know_body(thread, ruby, body, frame->instruction)))
+        return (struct script_frame){0};
+    if (memory_read(thread, at + 8 * ruby->file, kept, sizeof kept) != sizeof kept)
+        return (struct script_frame){0};
+    if (known->instruction == frame->instruction && known->body == at && memcmp(known->kept, kept, sizeof kept) == 0)
         return known->frame;
     if (memory_read(thread, at, body, sizeof body) != sizeof body)
         return (struct script_frame){0};
-    *known = (struct known){.instruction = instruction, .body = at};
-    memcpy(known->kept, kept, sizeof known->kept);
-    known->frame = frame_of(thread, ruby, body, instruction);
+    *known = (struct known){.instruction = frame->instruction, .body = at};
+    memcpy(known->kept, kept, sizeof kept);
+    known->frame = frame_of(thread, ruby, body, frame->instruction);
     return known->frame;
-}
-
-/* The methods of some control frames, but those of C: two readings for all. */
-static size_t methods_of(struct tracee *thread, struct ruby *ruby, const struct control_frame *from, size_t many,
-                         struct script_frame *frames, size_t most)
-{
-    uint64_t instructions[FRAMES_READ], at[FRAMES_READ], methods[FRAMES_READ][3], kept[FRAMES_READ][KEPT_WORDS], body[BODY_WORDS];
-    size_t count = 0, depth = 0;
-    for (size_t i = 0; i < many; i++)
-        if (from[i].method && from[i].instruction) {
-            instructions[count] = from[i].instruction;
-            at[count++] = from[i].method;
-        }
-    memory_read_each(thread, at, count, methods, sizeof methods[0]);
-    for (size_t i = 0; i < count; i++) {
-        at[i] = methods[i][2];
-        if (!ruby->lines && memory_read(thread, at[i], body, sizeof body) == sizeof body)
-            know_body(thread, ruby, body, instructions[i]);
-    }
-    if (!ruby->lines)
-        return 0;
-    uint64_t places[FRAMES_READ];
-    for (size_t i = 0; i < count; i++)
-        places[i] = at[i] + 8 * ruby->file;
-    memory_read_each(thread, places, count, kept, sizeof kept[0]);
-    for (size_t i = 0; i < count && depth < most; i++) {
-        frames[depth] = known_frame(thread, ruby, instructions[i], at[i], kept[i]);
-        depth += frames[depth].code != 0;
-    }
-    return depth;
 }
 
 static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most)
 {
     struct ruby *ruby = (struct ruby *)interpreter;
     struct context context;
+    struct control_frame frame = {0};
     size_t depth = 0;
     if (!find_context(thread, ruby, &context))
         return 0;
-    uint64_t word[FRAMES_READ * LARGEST_FRAME], at = context.frame, bytes = 8 * ruby->frame_words;
-    for (unsigned steps = 0; at + bytes <= end_of(&context) && depth < most && steps < 4 * STACK_DEEPEST; steps += FRAMES_READ) {
-        struct control_frame some[FRAMES_READ];
-        uint64_t left = (end_of(&context) - at) / bytes, many = left < FRAMES_READ ? left : FRAMES_READ;
-        if (memory_read(thread, at, word, bytes * many) != bytes * many)
+    uint64_t at = context.frame, bytes = 8 * ruby->frame_words;
+    for (unsigned steps = 0; at + bytes <= end_of(&context) && depth < most && steps < 4 * STACK_DEEPEST; steps++, at += bytes) {
+        if (memory_read(thread, at, &frame, bytes) != bytes)
             break;
-        for (size_t i = 0; i < many; i++)
-            memcpy(&some[i], &word[ruby->frame_words * i], bytes);
-        depth += methods_of(thread, ruby, some, many, frames + depth, most - depth);
-        at += bytes * many;
+        if (frame.method && frame.instruction)
+            frames[depth] = known_frame(thread, ruby, &frame);
+        depth += frame.method && frame.instruction && frames[depth].code != 0;
     }
     return depth;
 }

@@ -9,7 +9,6 @@
 #include "syscalls/recorder.h"
 
 #define DEEPEST 256u        /* frames; of deeper stacks the outermost are missing */
-#define WINDOW 512u         /* words of the stack that are read at a time */
 #define KNOWN 2048u         /* addresses of a process that are known */
 #define LARGEST (1u << 20)  /* bytes of a frame that a frame pointer may span */
 #define LONGEST_CALL 7u
@@ -37,11 +36,6 @@ struct code {
     uint32_t interpreter_module, program_module, java_module; /* java_module: our agent */
     struct known known[KNOWN];
 };
-static struct {             /* the part of the thread's stack that was read last */
-    uint64_t start;
-    size_t words;
-    uint64_t word[WINDOW];
-} window;
 
 static struct interpreter *(*const interpreters[])(struct tracee *, uint64_t, const char *) = {python_of, shell_of, perl_of, php_of,
                                                                                    ruby_of};
@@ -191,16 +185,7 @@ static const struct known *known_of(struct tracee *thread, struct code *code, ui
 
 static bool word_at(struct tracee *thread, uint64_t address, uint64_t *word)
 {
-    if (address % sizeof *word)
-        return false;
-    if (address - window.start >= window.words * sizeof *word) {
-        window.start = address;
-        window.words = memory_read(thread, address, window.word, sizeof window.word) / sizeof *word;
-        if (!window.words)
-            return false;
-    }
-    *word = window.word[(address - window.start) / sizeof *word];
-    return true;
+    return address % sizeof *word == 0 && memory_read(thread, address, word, sizeof *word) == sizeof *word;
 }
 
 /* The registers of the caller by the rule of a frame; false at the outermost frame, and where the stack makes no sense. */
@@ -309,7 +294,6 @@ void stack_locate(struct tracee *thread)
     size_t many = interpreter ? interpreter->frames(thread, interpreter, inner, STACK_DEEPEST) : 0;
     bool reported = !many && scripts_report(thread->process);
     memcpy(registers, thread->registers, sizeof registers);
-    window.start = window.words = 0;
     for (bool exact = false, more = true; more && depth < DEEPEST;) {
         const struct known *here = known_of(thread, code, registers[KEPT_RIP], exact);
         if (many && depth && here->module == code->interpreter_module)
