@@ -24,6 +24,7 @@ UPDATES = (
 
 # The recorder of system calls compares a mapped file with its earlier content before each of these on the file.
 _COMPARING = np.array([Kind.STORE, Kind.WRITE, Kind.SYNC_BEGIN], dtype=np.uint8)
+_BLOCK = 4096  # pieces among which a thread's next one is searched for at a time
 
 
 class Provenance(Protocol):
@@ -145,6 +146,21 @@ class Subject:
         """The first piece issued at `event` or later."""
         row = int(np.searchsorted(self.graph.event, event, side="left"))
         return row if row < len(self.graph) else None
+
+    def next_of_thread(self, event: int) -> int | None:
+        """The first piece from `event` on of the thread that issued the last one before; of any where it issues none.
+
+        What other threads and processes issue in between is there by chance.
+        """
+        before, after = self.update_before(event), self.update_from(event)
+        if before is None or after is None:
+            return after
+        threads, issued = self.trace.events["thread"], self.graph.event
+        for low in range(after, len(issued), _BLOCK):
+            own = np.flatnonzero(threads[issued[low : low + _BLOCK]] == threads[issued[before]])
+            if len(own):
+                return low + int(own[0])
+        return after
 
     def is_unexplained(self, piece: int) -> bool:
         """Whether a piece touches bytes that something untraced wrote."""

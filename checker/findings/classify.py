@@ -187,7 +187,7 @@ class Classifier:
         subject, space = self._subject, self._subject.space
         if not space.lost(state):
             moment = space.moment(state.point)
-            around = subject.update_from(moment), subject.update_before(moment)
+            around = subject.next_of_thread(moment), subject.update_before(moment)
             return Cause(kind_of_part(verdict), state, verdict, *around, prefix=True, moment=moment, complete=False)
         first = subject.first_of(space.lost(state))
         later = subject.issued_from(subject.event_of(first), space.persisted(state))

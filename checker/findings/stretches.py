@@ -159,7 +159,7 @@ class FailingStretches:
         """The cause of a stretch that begins at a moment."""
         subject, state = self._subject, self._subject.prefix(moment)
         verdict = self._verdicts.verdict(state)
-        around = subject.update_from(moment), subject.update_before(moment)
+        around = subject.next_of_thread(moment), subject.update_before(moment)
         return Cause(kind_of_part(verdict), state, verdict, *around, prefix=True, moment=moment)
 
     def end(self, moment: int) -> tuple[int | None, int]:

@@ -9,6 +9,7 @@ from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.describe import line_of, name_of, named
 from crashcheck.checker.findings.file_losses import recreated_path, report_of
 from crashcheck.checker.fixes.recipes import recipe
+from crashcheck.checker.oracles.snapshot import judged_by_snapshots
 from crashcheck.checker.results import Fix
 from crashcheck.checker.subject import Subject
 
@@ -62,6 +63,8 @@ def _other_order(subject: Subject, cause: Cause) -> str:
     last = cause.lost if cause.until is None else cause.until
     kept_kind, last_kind = (subject.graph.kind[subject.graph.whole(piece)] for piece in (cause.kept, last))
     if kept_kind == last_kind == NAME or _files(subject, cause.kept) & _files(subject, last):
+        return ""
+    if judged_by_snapshots(cause.verdict) and kept_kind != NAME:  # it asks of each file alone, unless one is removed
         return ""
     before = name_of(subject, last) if last_kind == NAME else f"what is written to {subject.path_of(last)}"
     return f"let {name_of(subject, cause.kept)} follow {before}, and an {_sync_of(subject, last)}"

@@ -329,7 +329,8 @@ class Failures:
             draft.stretches.update((cause.moment, last))
             if new and cause.prefix and cause.complete and cause.kept is not None:
                 until, end = self._classifier.stretches.end(cause.moment)
-                draft.cause = replace(cause, until=until)
+                early = until is not None and cause.lost is not None and until < cause.lost  # another thread's ends it
+                draft.cause = replace(cause, until=until, lost=until if early else cause.lost)
                 last = max(last, end)
             if cause.kept is not None:
                 self._stretch(cause.moment, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -55,9 +56,11 @@ def recreated_by_a_rename(t: CallsBuilder) -> None:
     t.move("tmp", "f")
 
 
-def searched(tmp: Path, program: Program, model: str) -> list[tuple[FindingKind, str, str]]:
+def searched(
+    tmp: Path, program: Program, model: str, first: Sequence[str] = ("f",)
+) -> list[tuple[FindingKind, str, str]]:
     """Kind, message and the fix of each finding, once every state was checked."""
-    run = Recorded(tmp, program, {"f": OLD}, model)
+    run = Recorded(tmp, program, dict.fromkeys(first, OLD), model)
     subject = Subject(run.trace, run.graph, run.space, run.content)
     command = CheckCommand.find(Command.of_text("true"), tmp)
     setup = CheckSetup(command=command, folder=tmp, first=tmp / "first", work=tmp)
@@ -139,6 +142,24 @@ def test_a_lost_update_is_one_finding_that_names_the_missing_call(
     program: Program, model: str, expected: tuple[FindingKind, str, str], tmp_path: Path
 ) -> None:
     assert searched(tmp_path, program, model) == [expected]
+
+
+@pytest.mark.parametrize("threads", [(2, 3), (2, 2)], ids=["two threads", "one thread"])
+def test_what_another_file_gets_in_between_is_no_part_of_how_a_file_is_saved(
+    threads: tuple[int, int], tmp_path: Path
+) -> None:
+    """Of workers that each save a file the next update was that of another one, as it came, and so was the advice."""
+
+    def program(t: CallsBuilder) -> None:
+        for act in (lambda name: t.truncate(name, 0), lambda name: t.write(name, 0, NEW)):
+            for name, thread in zip(("f", "g"), threads, strict=True):
+                with t.thread(thread):
+                    act(name)
+
+    found = searched(tmp_path, program, "ext4", ("f", "g"))
+    assert {fix for *_, fix in found} == {"no sync can help: write a new file, sync it, and rename it over the old one"}
+    then = " before it is written" if threads[0] != threads[1] else ""
+    assert found[0][1] == f"`f` can be empty after a crash: it is emptied{then}"
 
 
 def test_records_that_are_appended_to_a_log_are_one_place(tmp_path: Path) -> None:
