@@ -241,8 +241,10 @@ static void born(struct tracee *parent)
     if (ptrace(PTRACE_GETEVENTMSG, parent->tid, NULL, &child) != 0)
         return;
     const struct tracee *thread = tracee_of((pid_t)child);
-    if (thread->process != parent->process)
-        trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
+    if (thread->process == parent->process)
+        return;
+    trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
+    stack_born(parent, thread->process);
 }
 
 /* The shell that waits for our caller has to see that the command stops (Ctrl-Z) or continues. */

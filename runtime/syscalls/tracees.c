@@ -63,6 +63,7 @@ static struct process *process_of(pid_t pid)
             mapping_add(process, parent->mappings[i]);
         process->elsewhere = parent->elsewhere;
         process->launched = parent->launched;
+        process->began_in = parent->began_in ? strdup(parent->began_in) : NULL;
     }
     return process;
 }
@@ -132,6 +133,7 @@ void tracee_forget(struct tracee *thread)
         if (process->pidfd >= 0)
             close(process->pidfd);
         free(process->mappings);
+        free(process->began_in);
         free(process);
     }
     *slot_of(thread->tid) = thread->next;

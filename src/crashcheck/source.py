@@ -114,8 +114,9 @@ def spoken(path: str) -> str:
 
 
 def spoken_line(path: str, line: int) -> str:
-    """How a sentence names a line: "save.c:2"; of a program that was given by an option, "line 2 of -c"."""
-    return f"line {line} of {path[1:-1]}" if path.startswith("<-") else f"{spoken(path)}:{line}"
+    """How a sentence names a line: "save.c:2"; of a program given by an option or read from stdin, "line 2 of -c"."""
+    given = path.startswith("<-") or path == "<stdin>"
+    return f"line {line} of {path[1:-1]}" if given else f"{spoken(path)}:{line}"
 
 
 def source_line(path: str | Path, line: int) -> str:

@@ -37,7 +37,7 @@ def test_a_sentence_names_a_file_outside_the_project_without_its_folder() -> Non
     assert spoken("") == ""
     assert spoken_line("/usr/src/lmdb/mdb.c", 12) == "mdb.c:12"
     assert spoken_line("<-e>", 2) == "line 2 of -e"
-    assert spoken_line("<stdin>", 2) == "<stdin>:2"
+    assert spoken_line("<stdin>", 2) == "line 2 of stdin"
 
 
 def test_a_project_reached_through_a_link_is_the_same_project(tmp_path: Path) -> None:

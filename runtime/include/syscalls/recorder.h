@@ -117,6 +117,7 @@ struct process {
     struct scripts *scripts; /* javascript.c */
     struct java *java;  /* java.c */
     uint32_t launching, launched; /* stacks.c: stacks of the scripts that execute, or executed, its program; 0: none */
+    char *began_in;     /* its working folder when it executed its program; NULL: not known */
     struct process *next;
 };
 struct place {          /* a path of the program */
@@ -227,7 +228,8 @@ struct script_frame {
 /* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
 uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size);
 struct script_frame frame_at(struct tracee *thread, struct cc_code head, const char *file_and_name, uint32_t line, uint32_t column);
-/* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there; its size. */
+/* A file's name that counts from the working folder, as `python save.py` has it, made absolute if the file is there, or was when
+ * the program began; its size. */
 size_t path_absolute(struct tracee *thread, char *path, size_t size);
 const char *text_called(const char *file); /* code that is in no file, of a name that perl and ruby give it: "-e", "-" or one of eval */
 
@@ -264,6 +266,7 @@ void script_sends(struct tracee *thread);  /* likewise, of a call that sends a m
 bool scripts_report(const struct process *process); /* whether the process's module has reported anything */
 size_t script_frames(const struct tracee *thread, uint64_t function, struct script_frame *frames, size_t most); /* innermost
                                             * first. function: where the program's innermost one, in machine code, begins */
+size_t script_starts(const struct tracee *thread, struct script_frame *frames); /* innermost first: who starts programs, SCRIPT_DEEPEST at most */
 void script_forget(struct tracee *thread);
 void scripts_end(struct process *process);
 
@@ -275,6 +278,7 @@ void preload_begin(struct tracee *thread, const char *path); /* its process has 
 /* stacks.c */
 void stack_locate(struct tracee *thread);
 void stack_launched(struct process *process); /* it has executed a program */
+void stack_born(struct tracee *parent, struct process *child); /* forked, perhaps to execute a program */
 void stack_forget(struct process *process); /* its mappings have changed */
 
 /* unfollowed.c */

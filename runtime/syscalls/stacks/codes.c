@@ -16,22 +16,34 @@ const char *text_called(const char *file)
     return strcmp(file, "-e") == 0 ? "<-e>" : strcmp(file, "-") == 0 ? "<stdin>" : "<string>";
 }
 
+/* Puts a folder in front of a path if the file is there; the size, 0 if it is not. */
+static size_t path_within(const char *folder, size_t length, char *path, size_t size)
+{
+    char full[2 * PATH_ROOM];
+    memcpy(full, folder, length);
+    full[length] = '/';
+    memcpy(full + length + 1, path, size);
+    full[length + 1 + size] = '\0';
+    if (access(full, F_OK) != 0)
+        return 0;
+    memcpy(path, full, length + 1 + size);
+    return length + 1 + size;
+}
+
 size_t path_absolute(struct tracee *thread, char *path, size_t size)
 {
-    char link[64], full[2 * PATH_ROOM];
+    char link[64], folder[PATH_ROOM];
+    const char *first = thread->process->began_in;
+    size_t absolute = 0;
     if (!size || path[0] == '/' || path[0] == '<' || size >= PATH_ROOM)
         return size;
+    if (first)
+        absolute = path_within(first, strlen(first), path, size);
     snprintf(link, sizeof link, "/proc/%d/cwd", thread->tid);
-    ssize_t folder = readlink(link, full, PATH_ROOM);
-    if (folder <= 0)
-        return size;
-    full[folder] = '/';
-    memcpy(full + folder + 1, path, size);
-    full[(size_t)folder + 1 + size] = '\0';
-    if (access(full, F_OK) != 0)
-        return size;
-    memcpy(path, full, (size_t)folder + 1 + size);
-    return (size_t)folder + 1 + size;
+    ssize_t length = absolute ? 0 : readlink(link, folder, sizeof folder);
+    if (length > 0)
+        absolute = path_within(folder, (size_t)length, path, size);
+    return absolute ? absolute : size;
 }
 
 static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)

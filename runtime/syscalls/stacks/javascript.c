@@ -45,7 +45,7 @@ static const struct {
     {SYS_symlink, 'y', 0, false},   {SYS_symlinkat, 'y', 0, false},
 };
 
-static const char letters[] = "owtsrudmlycn*"; /* n: a message is sent */
+static const char letters[] = "owtsrudmlycne*"; /* n: a message is sent; e: a program is started */
 #define LETTERS (sizeof letters - 1)
 
 static size_t letter_place(char letter)
@@ -247,6 +247,14 @@ size_t script_frames(const struct tracee *thread, uint64_t function, struct scri
     if (many)
         memcpy(frames, asked->frames, many * sizeof *frames);
     return many;
+}
+
+size_t script_starts(const struct tracee *thread, struct script_frame *frames)
+{
+    const struct report *own = thread->reported ? &thread->reported[letter_place('e')] : NULL;
+    if (own)
+        memcpy(frames, own->frames, own->depth * sizeof *frames);
+    return own ? own->depth : 0;
 }
 
 bool scripts_report(const struct process *process)

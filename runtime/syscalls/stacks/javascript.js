@@ -250,6 +250,21 @@
     }
   }
 
+  /* What a program that a function starts does is called by that function. */
+  function noticeStarts(starters) {
+    let start = starters.spawn;
+    if (typeof start !== 'function') return;
+    const get = () => {
+      try {
+        if (!broken && !within) reportOwn('e', described(sites(get, 2 * DEEPEST)));
+      } catch (error) {
+        breakOff();
+      }
+      return start;
+    };
+    defineProperty(starters, 'spawn', { get, set: (value) => { start = value; }, configurable: true, enumerable: true });
+  }
+
   const warned = process.noDeprecation;
   try {
     process.noDeprecation = true;
@@ -262,6 +277,9 @@
       defineProperty(binding, name, { get, set, configurable: true, enumerable: true });
     }
     noticeStreams(require('fs').WriteStream.prototype);
+    const { Process } = process.binding('process_wrap');
+    if (Process) noticeStarts(Process.prototype);
+    noticeStarts(process.binding('spawn_sync'));
     const { TCP } = sendsAreWanted() ? process.binding('tcp_wrap') : {};
     if (TCP) noticeSends(require('net').Socket.prototype, TCP.prototype);
   } catch (error) {

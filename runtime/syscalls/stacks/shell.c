@@ -106,6 +106,15 @@ static struct script_frame frame_of(struct tracee *thread, struct script *script
     return frame_at(thread, head, file, line, 0);
 }
 
+/* Whether the outermost function is that of a script: text that -c gives, or that is read from standard input, has none. */
+static bool is_script(struct tracee *thread, struct walk functions)
+{
+    char function[PATH_ROOM] = "";
+    while (next_text(thread, &functions, function))
+        ;
+    return strcmp(function, "main") == 0;
+}
+
 static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most)
 {
     static char file[2 * PATH_ROOM + PATH_MAX], function[PATH_ROOM], number[PATH_ROOM];
@@ -114,20 +123,23 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
     uint32_t line = 0;
     script.size = 0;
     size_t depth = 0;
-    bool typed = shell->command && word_of(thread, shell->command);
+    const char *given = shell->command && word_of(thread, shell->command) ? "<-c>" : "<stdin>";
     if (memory_read(thread, shell->line_number, &line, sizeof line) != sizeof line)
         return 0;
     struct walk functions = array_of(thread, shell, FUNCTIONS), sources = array_of(thread, shell, SOURCES);
     struct walk lines = array_of(thread, shell, LINES);
+    bool in_file = is_script(thread, functions);
     while (depth < most && next_text(thread, &sources, file) && next_text(thread, &functions, function)) {
         if (strcmp(file, "environment") == 0) /* of a function that was defined on the command line, or inherited */
-            strcpy(file, typed ? "<-c>" : "<string>");
+            strcpy(file, given[1] == '-' ? given : "<string>");
+        else if (!in_file && strcmp(file, "main") == 0)
+            strcpy(file, given);
         if (*file && *function)
             frames[depth++] = frame_of(thread, &script, file, function, line);
         line = next_text(thread, &lines, number) ? (uint32_t)strtoul(number, NULL, 10) : 0;
     }
-    if (!depth)
-        frames[depth++] = frame_of(thread, &script, strcpy(file, typed ? "<-c>" : "<stdin>"), "main", line);
+    if (!in_file && depth < most)
+        frames[depth++] = frame_of(thread, &script, strcpy(file, given), "main", line);
     return depth;
 }
 

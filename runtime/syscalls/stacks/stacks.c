@@ -338,8 +338,22 @@ static enum then launches(struct tracee *thread)
 
 void stack_launched(struct process *process)
 {
+    char link[64], folder[PATH_ROOM];
+    snprintf(link, sizeof link, "/proc/%d/cwd", process->pid);
+    ssize_t size = readlink(link, folder, sizeof folder - 1);
+    folder[size > 0 ? size : 0] = '\0';
+    free(process->began_in);
+    process->began_in = size > 0 ? strdup(folder) : NULL;
     process->launched = process->launching;
     process->executed = true;
+}
+
+void stack_born(struct tracee *parent, struct process *child)
+{
+    struct script_frame inner[SCRIPT_DEEPEST];
+    uint32_t frames[SCRIPT_DEEPEST], depth = with_script(parent, inner, script_starts(parent, inner), frames, 0);
+    while (depth > 0)
+        child->launched = stack_within(parent, child->launched, frames[--depth]);
 }
 
 const struct handler program_runs = {launches, NULL, true};

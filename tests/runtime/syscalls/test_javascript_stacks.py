@@ -97,7 +97,24 @@ def test_children_of_node_and_of_shells_are_recorded_as_well(tmp_path: Path) -> 
     parent.write_text(f"require('child_process').execSync('{NODE} {child} ' + process.argv[2], {{ env: {{}} }});\n")
     trace = read(recorded(tmp_path, "/bin/sh", "-c", f"{NODE} {parent} {{pool}}/f; true").trace)
     ((_, frames, _),) = writes(trace)
-    assert [(site.module, site.line) for site in frames] == [(str(child), 3)]
+    assert [(site.module, site.line) for site in frames] == [(str(child), 3), (str(parent), 1)]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "execSync(`cp ${process.execPath} ${process.argv[2]}`)",
+        "spawnSync('cp', [process.execPath, process.argv[2]])",
+        "spawn('cp', [process.execPath, process.argv[2]])",
+        "exec(`true; cp ${process.execPath} ${process.argv[2]}`)",
+    ],
+)
+def test_what_a_program_of_node_starts_has_the_line_that_starts_it(start: str, tmp_path: Path) -> None:
+    script = tmp_path / "start.js"
+    script.write_text(f"function copy() {{\n  require('child_process').{start};\n}}\n\ncopy();\n")
+    trace = read(recorded(tmp_path, NODE, str(script), "{pool}/f").trace)
+    (created,) = np.flatnonzero(trace.events["kind"] == Kind.NAME_CREATE).tolist()
+    assert [(site.name, site.line) for site in frames_of(trace, created)[:2]] == [("copy", 2), ("<anonymous>", 5)]
 
 
 def test_a_module_has_its_path_and_typescript_without_a_source_map_has_no_line(tmp_path: Path) -> None:

@@ -69,3 +69,23 @@ def test_a_command_on_the_command_line_has_its_line_and_a_copy_under_another_nam
         folder.mkdir()
         ((frames, _),) = of_kind(traced(folder, shell, "-c", ":\necho x > $0", "{pool}/f"), Kind.WRITE)
         assert frames == expected
+
+
+def test_functions_that_are_read_from_standard_input_are_of_no_file_that_bash_calls_main(tmp_path: Path) -> None:
+    (tmp_path / "typed").write_text('save() {\n  echo x > "$1"\n}\nsave "$1"\n')
+    trace = traced(tmp_path, "/bin/sh", "-c", f'{BASH} -s "$0" < {tmp_path / "typed"}', "{pool}/f")
+    ((frames, _),) = of_kind(trace, Kind.WRITE)
+    assert frames == [("<stdin>", "save", 2), ("<stdin>", "main", 4)]
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_a_script_that_changes_its_folder_is_still_the_file_that_was_run(language: str, tmp_path: Path) -> None:
+    """A file of the same name in the new folder was taken for it."""
+    program, text = {
+        "bash": (BASH, 'cd "$1" && echo x > f\n'),
+        "python": (sys.executable, "import os, sys\nos.chdir(sys.argv[1])\nopen('f', 'w').write('x')\n"),
+    }[language]
+    (tmp_path / "save").write_text(text)
+    command = f'touch "$0/save"; cd {tmp_path} && {program} save "$0"'
+    ((frames, _),) = of_kind(traced(tmp_path, "/bin/sh", "-c", command, "{pool}"), Kind.WRITE)
+    assert frames[0][0] == str(tmp_path / "save")
