@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from crashcheck.analyzer.persistence import build
+from crashcheck.analyzer.persistence.pieces import IN_ORDER
 from crashcheck.checker.states import space as states
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.states.sweep import Sweep
 from support.examples_tried import examples
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import space_of
@@ -61,3 +63,23 @@ def test_a_state_has_one_name_whether_what_persisted_is_given_or_what_was_lost(
                 for more in ((), (id_,), pending[-1:]):
                     expected = canonical.first(space.keep(point, (*older, *more)))
                     assert canonical.with_only(point, more, since) == expected
+
+
+@pytest.mark.parametrize("model", ["px86", "eadr", "page-cache"])
+@settings(SETTINGS, max_examples=examples(15))
+@given(steps=runs())
+def test_pieces_that_are_unordered_neither_need_another_pending_one_nor_are_needed(
+    model: str, steps: list[Step]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        space = space_of(script_of(Path(folder), steps), model)
+        sweep = Sweep(space)
+        for point in range(len(space.points)):
+            rows = space.pending_rows(point)
+            pending = tuple(rows.tolist())
+            needs = dict(zip(pending, space.graph.direct_before(pending), strict=True))
+            bound = {id_ for pair in ((one, two) for one in pending for two in needs[one]) for id_ in pair}
+            free = set(rows[sweep.unordered(rows)].tolist())
+            assert free.isdisjoint(bound)
+            if model == "px86" and (space.graph.mode == IN_ORDER).all():
+                assert free == set(pending) - bound
