@@ -18,6 +18,7 @@ from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import Kind
 
 Events = NDArray[np.void]
+_LARGE = 512  # bytes that are copied by themselves: the place of each one takes sixteen times its room
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,11 @@ def payloads_of(raw: NDArray[np.uint8], events: Events) -> NDArray[np.uint8]:
     ends = np.cumsum(size)
     near = np.flatnonzero(inline)
     out[ranges(ends[near] - size[near], size[near])] = payloads_of(raw, events[near])
-    far = np.flatnonzero(~inline)
+    far = np.flatnonzero(~inline & (size < _LARGE))
     out[ranges(ends[far] - size[far], size[far])] = raw[ranges(carried[far].astype(np.int64), size[far])]
+    for row in np.flatnonzero(size >= _LARGE).tolist():
+        payload = int(carried[row])
+        out[ends[row] - size[row] : ends[row]] = raw[payload : payload + size[row]]
     return out
 
 

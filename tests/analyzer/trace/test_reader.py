@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from crashcheck.analyzer.trace.accesses import payloads_of
 from crashcheck.analyzer.trace.reader import UnitDef, WatchedFile, read
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import trace_format as fmt
@@ -68,6 +69,16 @@ def test_payloads_are_in_the_record_or_in_a_blob(t: TraceBuilder) -> None:
     assert trace.data(2) == bytes(range(200)) * 3000
     assert trace.data_range(2, 199, 3) == b"\xc7\0\1"
     assert trace.data(3) == b""
+
+
+def test_payloads_of_any_size_are_gathered_in_their_order(t: TraceBuilder) -> None:
+    sizes = (3, 4096, 511, 8, 512, 9, 513, 0)
+    data = [bytes((at + 7 * number) % 251 for at in range(size)) for number, size in enumerate(sizes)]
+    for number, each in enumerate(data):
+        t.write("a", 8192 * number, each)
+    trace = t.trace()
+    writes = trace.events[trace.events["kind"] == Kind.WRITE]
+    assert payloads_of(trace.raw, writes).tobytes() == b"".join(data)
 
 
 def test_a_range_is_no_payload(t: TraceBuilder) -> None:
