@@ -108,6 +108,7 @@ static const struct handler *const answered[LAST_CALL + 1] = {
     [SYS_getrusage] = &call_usage,
     [SYS_rseq] = &call_refused,
     [SYS_io_uring_setup] = &call_refused,
+    [SYS_perf_event_open] = &call_refused,
     [SYS_io_submit] = &call_submit,
     [SYS_io_getevents] = &call_get_events,
     [SYS_io_pgetevents] = &call_get_events,

@@ -113,7 +113,7 @@ static const char *call_name(uint64_t number)
         {SYS_semget, "semget"}, {SYS_semop, "semop"}, {SYS_msgget, "msgget"}, {SYS_msgsnd, "msgsnd"}, {SYS_msgrcv, "msgrcv"},
         {SYS_mq_open, "mq_open"}, {SYS_tee, "tee"}, {SYS_vmsplice, "vmsplice"}, {SYS_process_vm_readv, "process_vm_readv"},
         {SYS_process_vm_writev, "process_vm_writev"}, {SYS_pidfd_open, "pidfd_open"}, {SYS_pidfd_getfd, "pidfd_getfd"},
-        {SYS_pidfd_send_signal, "pidfd_send_signal"}, {SYS_perf_event_open, "perf_event_open"}, {SYS_bpf, "bpf"},
+        {SYS_pidfd_send_signal, "pidfd_send_signal"}, {SYS_bpf, "bpf"},
         {SYS_userfaultfd, "userfaultfd"}, {SYS_open_by_handle_at, "open_by_handle_at"}, {SYS_name_to_handle_at, "name_to_handle_at"},
     };
     for (size_t i = 0; i < sizeof named / sizeof *named; i++)

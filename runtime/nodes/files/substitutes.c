@@ -55,14 +55,53 @@ static const char *fixed_text(const struct fixed *files, size_t count, const cha
     return NULL;
 }
 
-/* A path of /proc as if it were the process's own: its part behind the process, or NULL. */
-static const char *of_process(const char *path)
+/* The part behind the process of a path in /proc, or NULL. `process`: which one it is; a first or ended one is shown as the thread's own. */
+static const char *of_process(const struct thread *thread, const char *path, const struct process **process)
 {
+    char seen[PATH_MAX];
+    *process = thread->process;
     if (strncmp(path, "/proc/", 6) != 0)
         return NULL;
+    snprintf(seen, sizeof seen, "/proc/%d/root%s", thread->process->pid, path);
     path += 6;
-    size_t length = strncmp(path, "self/", 5) == 0 ? 4 : strncmp(path, "thread-self/", 12) == 0 ? 11 : strspn(path, "0123456789");
+    size_t digits = strspn(path, "0123456789");
+    if (digits && access(seen, F_OK) != 0)
+        return NULL; /* there is no such process */
+    for (const struct process *one = thread->process->node->processes; digits && one; one = one->next)
+        if (one->known_as == atoi(path))
+            *process = one;
+    size_t length = strncmp(path, "self/", 5) == 0 ? 4 : strncmp(path, "thread-self/", 12) == 0 ? 11 : digits;
     return length && path[length] == '/' ? path + length + 1 : NULL;
+}
+
+/* The kernel's text, without what the process uses, its numbers, who traces it and the machine's processors. */
+static int status_text(const struct process *process, char *text)
+{
+    static const struct fixed shown[] = {
+        {"State", "R (running)"}, {"PPid", "1"}, {"TracerPid", "0"}, {"Ngid", "0"}, {"FDSize", "64"},
+        {"SigQ", "0/4096"}, {"SigPnd", "0000000000000000"}, {"ShdPnd", "0000000000000000"}, {"Cpus_allowed", "1"},
+        {"Cpus_allowed_list", "0"}, {"voluntary_ctxt_switches", "0"}, {"nonvoluntary_ctxt_switches", "0"},
+    };
+    char path[64], line[1024];
+    int size = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", process->pid);
+    FILE *status = fopen(path, "re");
+    while (status && size < (int)(TEXT_MOST - sizeof line) && fgets(line, sizeof line, status)) {
+        char *value = strchr(line, ':');
+        if (!value || strncmp(line, "NS", 2) == 0)
+            continue;
+        *value = 0;
+        const char *fixed = fixed_text(shown, sizeof shown / sizeof *shown, line);
+        if (strcmp(line, "Tgid") == 0 || strcmp(line, "Pid") == 0)
+            size += sprintf(text + size, "%s:\t%d\n", line, process->known_as);
+        else if (fixed || strncmp(line, "Vm", 2) == 0 || strncmp(line, "Rss", 3) == 0)
+            size += sprintf(text + size, "%s:\t%s\n", line, fixed ? fixed : "4096 kB");
+        else
+            size += sprintf(text + size, "%s:%s", line, value + 1);
+    }
+    if (status)
+        fclose(status);
+    return size;
 }
 
 static int stat_text(const struct process *process, char *text)
@@ -101,7 +140,8 @@ static int text_of(struct thread *thread, const char *path, char *text)
 {
     struct node *node = thread->process->node;
     uint64_t up = time_of(node, CLOCK_BOOTTIME);
-    const char *own = of_process(path);
+    const struct process *process;
+    const char *own = of_process(thread, path, &process);
     const char *fixed = fixed_text(of_machine, sizeof of_machine / sizeof *of_machine, path);
     if (!fixed)
         fixed = fixed_text(of_a_process, sizeof of_a_process / sizeof *of_a_process, own);
@@ -117,7 +157,9 @@ static int text_of(struct thread *thread, const char *path, char *text)
     if (strcmp(path, "/proc/sys/kernel/random/uuid") == 0)
         return uuid_text(node, text);
     if (own && strcmp(own, "stat") == 0)
-        return stat_text(thread->process, text);
+        return stat_text(process, text);
+    if (own && strcmp(own, "status") == 0)
+        return status_text(process, text);
     if (own && strcmp(own, "mountinfo") == 0)
         return snprintf(text, TEXT_MOST, "1 0 0:%u / / rw,relatime - ext4 /dev/root rw\n2 1 0:%u / /proc rw,relatime - proc proc rw\n", DEVICE, DEVICE);
     return -1;
@@ -126,9 +168,10 @@ static int text_of(struct thread *thread, const char *path, char *text)
 /* What differs between runs, and is not replaced. */
 static void name_varying(struct thread *thread, const char *path)
 {
-    static const char *const of_processes[] = {"status", "io", "sched", "pagemap", "mountstats", "fdinfo/"};
+    static const char *const of_processes[] = {"io", "sched", "pagemap", "mountstats", "fdinfo/"};
     static const char *const of_machines[] = {"/proc/vmstat", "/proc/diskstats", "/proc/interrupts", "/proc/net/"};
-    const char *own = of_process(path);
+    const struct process *process;
+    const char *own = of_process(thread, path, &process);
     char text[128];
     bool varies = false;
     for (size_t i = 0; own && i < sizeof of_processes / sizeof *of_processes; i++)

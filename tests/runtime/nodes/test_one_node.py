@@ -213,6 +213,30 @@ except FileNotFoundError: print("no control groups")
     assert first.uncontrolled == {}
 
 
+def test_processes_are_shown_without_what_the_machine_gives_them(worlds: Worlds) -> None:
+    code = """
+import ctypes, os
+def status(of):
+    try: return dict(line.split(":\\t", 1) for line in open(f"/proc/{of}/status").read().split("\\n") if line)
+    except FileNotFoundError: return {}
+child = os.fork()
+if not child: os.read(os.pipe()[0], 1)
+shown = status("self")
+print([shown[name] for name in ("Pid", "TracerPid", "VmRSS", "Uid", "Cpus_allowed_list")])
+print(status(child)["Pid"] == str(child), status(99), os.path.exists("/proc/99/stat"))
+try: open("/proc/99/stat")
+except FileNotFoundError: print("none", ctypes.CDLL(None).syscall(298, 0, 0, -1, -1, 0))
+os.kill(child, 9)
+"""
+    world = worlds((sys.executable, "-c", code))
+    shown = output(by_default(world), 0).decode()
+    first, *others = shown.splitlines()
+    assert others == ["True {} False", "none -1"]
+    user = "\\t".join([str(os.getuid())] * 4)
+    assert first == f"['2', '0', '4096 kB', '{user}', '0']"
+    assert world.uncontrolled == {}
+
+
 def test_files_and_folders_are_synced_and_what_has_no_disk_fails_as_the_kernel_has_it(worlds: Worlds) -> None:
     code = """
 import errno, os
