@@ -28,7 +28,7 @@ from crashcheck.reports.view.group_rows import GroupView, group_views, summary
 from crashcheck.reports.view.numbers import human, percent, seconds_text
 from crashcheck.reports.view.places import PlaceView
 from crashcheck.reports.view.source_lines import Sources
-from crashcheck.reports.view.text import block, line, valid
+from crashcheck.reports.view.text import block, line, reason, valid
 from crashcheck.source import spoken
 
 STEPS_ALL_FINDINGS = 1000  # schedule steps shown in one report; keeps 100 findings under 1 MiB of HTML
@@ -89,7 +89,7 @@ class FindingView:
     model: str
     message: str
     outcome: str
-    breaks: str  # the first line that the check printed, or how it ended
+    breaks: str  # why the check fails, by what it printed, or how it ended
     output: tuple[str, ...]
     output_cut: str  # a sentence if the output is not whole, or ""
     replay: str
@@ -348,7 +348,7 @@ def _finding(number: int, finding: Finding, discovery: Discovery | None, context
         model=line(finding.model, 60),
         message=line(finding.message, 400),
         outcome=outcome,
-        breaks=finding.evidence.outcome or next((row.strip() for row in output if row.strip()), outcome),
+        breaks=finding.evidence.outcome or reason(output) or outcome,
         output=output,
         output_cut="cut: " + (f"{left_out:,} characters left out here" if left_out else "the check printed more")
         if left_out or verdict.output_truncated

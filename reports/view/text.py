@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # CSI, OSC (ended by BEL or ST) and two-character escapes, as terminals understand them (ECMA-48, section 5).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
@@ -71,6 +72,14 @@ def block(text: str, lines: int = BLOCK_LINES, columns: int = BLOCK_COLUMNS) -> 
         left_out += sum(len(row) + 1 for row in dropped)
         rows = [*rows[:head], f"… {len(dropped):,} lines left out …", *rows[len(rows) - (lines - head - 1) :]]
     return tuple(shorten(row, columns) for row in rows), left_out
+
+
+def reason(rows: Sequence[str]) -> str:
+    """The first row of a check's output, or the exception below a traceback of Python; "" if it printed nothing."""
+    shown = [row for row in rows if row.strip()]
+    if shown and shown[0].startswith("Traceback (most recent call last)"):
+        shown = [row for row in shown[1:] if not row[0].isspace()] or shown
+    return shown[0].strip() if shown else ""
 
 
 def telling(rows: tuple[str, ...], most: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from crashcheck.checker.results import COUNTED, NODE_RUN, TO_SETTLE, StateCounts
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.numbers import bytes_text, digits, human, json_count, percent, seconds_text, superscript
 from crashcheck.reports.view.run_view import build_view
-from crashcheck.reports.view.text import block, line, shorten, telling
+from crashcheck.reports.view.text import block, line, reason, shorten, telling
 from support.reports.runs import ALL, CLEAN, LEVEL_HASH, SOME, TRACE, UNCERTAIN, run
 
 
@@ -233,6 +233,19 @@ def test_an_error_above_the_stack_of_its_runtime_is_shown() -> None:
     assert telling((*python, *ignored), 6) == ("… 5 lines left out …", *python)
     rows = tuple(f"row {number}" for number in range(7))
     assert telling(rows, 6) == ("… 1 line left out …", *rows[1:])
+
+
+def test_what_breaks_is_the_exception_below_a_traceback() -> None:
+    trace = (
+        "Traceback (most recent call last):",
+        '  File "q.py", line 7, in <module>',
+        "    read(x)",
+        "EOFError: no input",
+    )
+    assert reason(trace) == "EOFError: no input"
+    assert reason(trace[:1]) == trace[0]
+    assert reason(("", "  7 records are lost", "x")) == "7 records are lost"
+    assert reason(("",)) == ""
 
 
 def test_a_block_keeps_its_end_and_counts_what_it_leaves_out() -> None:
