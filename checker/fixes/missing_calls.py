@@ -106,7 +106,8 @@ def _instead(subject: Subject, cause: Cause) -> str:
             f"the size of {path} can persist before the bytes that are appended; let recovery end at a record that is "
             "not complete, as its checksum shows"
         )
-    if len({int(graph.file[row]) for row in content}) > 1:
+    alone = judged_by_snapshots(cause.verdict)  # each file is
+    if not alone and len({int(graph.file[row]) for row in content}) > 1:
         return "let recovery accept a crash between the two, or put both into one file"
     changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
     return f"{changes}write a new file, sync it, and rename it over the old one"

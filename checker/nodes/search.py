@@ -14,15 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
 from itertools import count
+from threading import Timer
 from typing import Protocol
 
-from crashcheck.checker.budget import Budget, Meter, Progress
+from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
 from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, Pair, until_failure
 from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
-from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execute, execution_of
+from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
+from crashcheck.checker.nodes.under_way import RunsUnderWay
 from crashcheck.checker.nodes.unused import Used
 from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
 from crashcheck.checker.search.loop import Loop
@@ -154,6 +156,7 @@ class NodeSearch:
             self._frontier, self._begin, lambda execution: None
         )
         self._pool = ThreadPoolExecutor(jobs, "run", initializer=_takes_processors, initargs=(jobs, count()))
+        self._under_way = RunsUnderWay()
         # changing
         self._runs = self._failing = self._flaky = self._at_bound = self._idle = self._ticked = self._not_all_cuts = 0
         self._untried_disks = 0
@@ -169,6 +172,7 @@ class NodeSearch:
         self._placed_s = 0.0  # the longest run with the call stacks of messages
         self._discoveries: dict[str, Discovery] = {}
         self._not_repeated: Counter[str] = Counter()  # what failed once, by what it was
+        self._cut_short: str | None = None  # what failed once, of which the budget ended the repetition
         self._uncontrolled: dict[str, None] = {}
 
     def run(self) -> NodeSearchResult:
@@ -180,11 +184,18 @@ class NodeSearch:
             between=self._explain,
             cost=lambda candidate, _: 0 if candidate.choice.followed else 1,
         )
+        left_s = self._meter.explaining_left_s
+        timer = Timer(left_s or 0.0, self._under_way.end)
+        timer.daemon = True
+        if left_s is not None:
+            timer.start()
         try:
             stop = loop.run(self._count)
             for key in list(self._explaining):
                 self._finish(key, None, "the search ended before it was minimised", place=False)
         finally:
+            timer.cancel()
+            self._under_way.end()
             self._pool.shutdown(cancel_futures=True)
         found = self._findings.values()
         unused = self._used.warnings(self._rules.failures, self._describer.numbered)
@@ -228,12 +239,20 @@ class NodeSearch:
         return awaited
 
     def _made(self, path: Callable[[], SleepPath], *, until_failure: bool = False) -> NodeRun:
-        run = execute(self._world(), path(), self._rules, until_failure=until_failure)
+        run = self._under_way.execute(self._world(), path(), self._rules, until_failure=until_failure)
         return self._rested(run, path, until_failure=until_failure)
 
     def _guided(self, order: Sequence[Action]) -> NodeRun:
         """A run of given actions, until it fails."""
         return self._made(lambda: GuidedPath(order), until_failure=True)
+
+    def _repeated(self, order: Sequence[Action], what: str) -> NodeRun:
+        """`_guided`, of what failed once. Raises OutOfTime, after which the report names it."""
+        try:
+            return self._guided(order)
+        except OutOfTime:
+            self._cut_short = what
+            raise
 
     def _rested(self, run: NodeRun, path: Callable[[], SleepPath], *, until_failure: bool = False) -> NodeRun:
         """A run, made once more if a node did not come to rest for the first time.
@@ -242,7 +261,8 @@ class NodeSearch:
         """
         if run.ending is not Ending.UNREST or run.chosen[-1].node in self._restless:
             return run
-        node, again = run.chosen[-1].node, execute(self._world(), path(), self._rules, until_failure=until_failure)
+        node = run.chosen[-1].node
+        again = self._under_way.execute(self._world(), path(), self._rules, until_failure=until_failure)
         if again.ending is Ending.UNREST:
             self._restless.add(node)
         else:
@@ -264,9 +284,10 @@ class NodeSearch:
         self._untried_disks += run.untried_disks
         self._used.take(run)
         if run.failing_cut:
-            run = self._guided(run.failing_cut)
+            what = "a check on a consistent cut of a run"
+            run = self._repeated(run.failing_cut, what)
             if run.failure is None:
-                self._fails_once("a check on a consistent cut of a run")
+                self._fails_once(what)
         if run.failure is not None:
             self._take(run, run.failure)
         self._show()
@@ -308,9 +329,10 @@ class NodeSearch:
 
     def _begin_to_explain(self, key: _Key, run: NodeRun) -> None:
         """Repeat a failing run; one that fails again is minimised beside the search."""
-        again = self._guided(until_failure(run))
+        what = f"a run ({self._failure_of(run)})"
+        again = self._repeated(until_failure(run), what)
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
-            self._fails_once(f"a run ({self._failure_of(run)})")
+            self._fails_once(what)
             self._ids[key] = ""
         else:
             self._explaining[key] = _Explaining(Minimising(again), self._runs, self._meter.elapsed_s)
@@ -357,7 +379,10 @@ class NodeSearch:
         if self._placing is None or run.failure is None:
             return run
         order, began_s = until_failure(run), self._meter.elapsed_s
-        placed = execute(self._placing(), GuidedPath(order), self._rules, until_failure=True)
+        try:
+            placed = self._under_way.execute(self._placing(), GuidedPath(order), self._rules, until_failure=True)
+        except OutOfTime:
+            return run
         self._placed_s = max(self._placed_s, self._meter.elapsed_s - began_s)
         same = placed.failure is not None and placed.failure.same_as(run.failure) and until_failure(placed) == order
         return placed if same else run
@@ -377,6 +402,8 @@ class NodeSearch:
     def _unrepeated(self) -> Iterator[str]:
         for what, times in self._not_repeated.items():
             yield f"{what} failed, and did not when it was repeated{f' ({times} times)' if times > 1 else ''}"
+        if self._cut_short is not None:
+            yield f"{self._cut_short} failed, and the budget ended before it was repeated"
 
     def _failure_of(self, run: NodeRun) -> str:
         return self._describer.failure(run.failure) if run.failure is not None else "it does not fail"

@@ -199,6 +199,12 @@ class World(Protocol):
         """What `state` would write of a node, until the next action."""
         ...
 
+    def stop(self) -> None:
+        """End all nodes at once, whatever they do: `take`, also one that is under way, raises NodeError from then on.
+
+        May be called by another thread.
+        """
+
     def close(self) -> None:
         """End all processes of the execution, and remove what it wrote outside of the folder of a state."""
         ...

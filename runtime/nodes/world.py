@@ -183,6 +183,9 @@ class NodeWorld(World):
                 self._order(NodeOrder.KILL, number, ActionStep(), other=1)  # which ends its trace
         return self._calls.named()
 
+    def stop(self) -> None:
+        self._controller.kill()  # all processes of the nodes end with it
+
     def close(self) -> None:
         self._end.close()
         self._controller.wait()
@@ -378,8 +381,8 @@ class NodeWorld(World):
             step.ran.add(node)
         for each in self._nodes:
             each.threads.clear()
-        self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
         try:
+            self._wire.send(WireFrame(tag, node, port, number, self._nodes[node].timers.now_ns, other, data))
             for frame in self._wire.events():
                 self._event(frame, step)
         except (EOFError, OSError) as error:

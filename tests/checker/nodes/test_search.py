@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from threading import Event
 
 import pytest
 
@@ -32,6 +33,7 @@ def searched(
     jobs: int = 1,
     ends: Sequence[int] = (),
     states: int | None = None,
+    seconds: float | None = None,
     world: Callable[[MessageProgram], MessageWorld] = MessageWorld,
 ) -> NodeSearchResult:
     roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
@@ -41,7 +43,7 @@ def searched(
         NodePlan(strategy, runs=200, rounds=4, backtracks=20),
         Describer(roles, "none", CONFIGURED),
         lambda actions: repr(tuple(actions)),
-        Budget(states=states),
+        Budget(seconds, states),
         jobs=jobs,
     ).run()
 
@@ -309,6 +311,55 @@ def test_a_fault_with_a_number_that_no_call_met_is_named() -> None:
     program = one_message()
     found = NodeSearch(lambda: WithFault(program), rules, NodePlan("dpor"), describer, repr, Budget()).run()
     assert found.warnings == ("in no run (of 1) did a call meet [[faults]] 1: recv number 9 of n1 (EIO)",)
+
+
+class Endless(MessageWorld):
+    """A node computes in a chosen action of all that are taken, until it is stopped."""
+
+    def __init__(self, program: MessageProgram, numbers: Iterator[int], at: int) -> None:
+        super().__init__(program)
+        self._numbers, self._at, self._stopped = numbers, at, Event()
+
+    def take(self, action: Action) -> ActionResult:
+        if next(self._numbers) >= self._at:
+            assert self._stopped.wait(60), "nobody stops it"
+            raise NodeError("controller-ended", "it was stopped", "")
+        return super().take(action)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("at", [0, 9, 40, 41, 42, 43, 44])  # in the first run, in a later one, while one is repeated
+def test_a_node_that_computes_for_ever_ends_with_the_budget(at: int, jobs: int) -> None:
+    program, numbers = two_phase_commit(planted=True, votes="yny"), count()
+    found = searched(program, "dfs", jobs, seconds=0.5, world=lambda program: Endless(program, numbers, at))
+    assert found.stop_reason is StopReason.BUDGET_SECONDS
+    assert found.runs <= at
+
+
+class Counted(MessageWorld):
+    """Counts the actions of each run."""
+
+    def __init__(self, program: MessageProgram, taken: list[int]) -> None:
+        super().__init__(program)
+        self._taken = taken
+        taken.append(0)
+
+    def take(self, action: Action) -> ActionResult:
+        self._taken[-1] += 1
+        return super().take(action)
+
+
+def test_what_failed_once_is_named_if_the_budget_ends_while_it_is_repeated() -> None:
+    program, taken, numbers = two_phase_commit(planted=True, votes="yny"), list[int](), count()
+    usual = searched(program, "dfs", states=1, world=lambda program: Counted(program, taken))
+    assert (usual.states.failing, len(usual.findings)) == (1, 1)
+    found = searched(program, "dfs", seconds=0.5, world=lambda program: Endless(program, numbers, taken[0]))
+    assert (found.findings, found.states.failing) == ((), 1)
+    (warning,) = found.warnings
+    assert warning.endswith(" failed, and the budget ended before it was repeated")
 
 
 class Unresting(MessageWorld):

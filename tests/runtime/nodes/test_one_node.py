@@ -191,6 +191,29 @@ def test_a_node_that_other_programs_keep_from_computing_gets_more_time(worlds: W
     assert (result.wrote, result.ended) == (b"done\n", 0)
 
 
+def test_nodes_that_are_stopped_end_whatever_they_do(worlds: Worlds, tmp_path: Path) -> None:
+    begun = tmp_path / "world0" / "n0" / "begun"
+    code = "import os\nopen('begun', 'w').close()\nwhile True: os.getppid()"
+    world = worlds((sys.executable, "-c", code))
+    below = Path(f"/proc/{world.controller_pid}/task/{world.controller_pid}/children")
+    children: list[str] = []
+
+    def stop() -> None:
+        while not begun.exists():
+            pass
+        children.extend(below.read_text(encoding="ascii").split())
+        world.stop()
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(stop)
+        with pytest.raises(NodeError, match="controller-ended"):
+            world.take(Action(ActionKind.START, 0))
+        stopped.result()
+    assert children
+    while any(Path(f"/proc/{child}").exists() for child in children):  # they end with it
+        pass
+
+
 def test_the_network_devices_of_the_machine_are_not_shown(worlds: Worlds) -> None:
     world = worlds((sys.executable, "-c", "print(open('/proc/net/if_inet6').read())"))
     assert output(by_default(world), 0) == b"00000000000000000000000000000001 01 80 10 80       lo\n\n"

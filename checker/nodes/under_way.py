@@ -1,0 +1,36 @@
+"""The runs that are being made, so that the end of a budget ends those that do not come to an end by themselves."""
+
+from __future__ import annotations
+
+from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.nodes.paths import SleepPath
+from crashcheck.checker.nodes.runs import NodeRun, RunRules, execute
+from crashcheck.runtime.nodes.actions import NodeError, World
+
+
+class RunsUnderWay:
+    """`execute` may be called by several threads at once, and `end` by any."""
+
+    def __init__(self) -> None:
+        self._worlds: list[World] = []
+        self._over = False
+
+    def execute(self, world: World, path: SleepPath, rules: RunRules, *, until_failure: bool = False) -> NodeRun:
+        """As `runs.execute`. Raises OutOfTime if the run was ended, Diverged, NodeError."""
+        self._worlds.append(world)  # before `_over` is read: `end` stops it, or it is stopped here
+        if self._over:
+            world.stop()
+        try:
+            return execute(world, path, rules, until_failure=until_failure)
+        except NodeError as error:
+            if self._over:
+                raise OutOfTime from error
+            raise
+        finally:
+            self._worlds.remove(world)
+
+    def end(self) -> None:
+        """End all of them, and those that begin later."""
+        self._over = True
+        for world in [*self._worlds]:
+            world.stop()
