@@ -224,7 +224,8 @@ static void prepare(struct tracee *thread, uint64_t address, uint64_t place)
     if (!inode || !(S_ISREG(state.st_mode) || (syncs && S_ISDIR(state.st_mode))))
         return;
     stack_locate(thread);
-    shadows_compare_all(thread);
+    if (!submitted_count) /* once for all that the call submits */
+        shadows_compare_all(thread);
     struct request *request = more();
     uint32_t rwf = (uint32_t)iocb.aio_rw_flags;
     request->iocb = address;

@@ -21,6 +21,12 @@ static int synced(const struct call *call)
     return (call->flags & O_SYNC) | (rwf & RWF_SYNC ? O_SYNC : rwf & RWF_DSYNC ? O_DSYNC : 0);
 }
 
+/* Whether the call orders updates of other files, too: it syncs or cuts its own. */
+static bool orders_others(const struct call *call)
+{
+    return synced(call) || call->number == SYS_ftruncate || call->number == SYS_fallocate;
+}
+
 /* The file behind the descriptor: watched (its id in call->inode), or one whose output is seen (call->offset is the kind). */
 static enum then file_enter(struct tracee *thread, int number, bool outputs)
 {
@@ -34,7 +40,7 @@ static enum then file_enter(struct tracee *thread, int number, bool outputs)
         call->inode = inode->id;
         call->flags = fcntl(call->fd, F_GETFL);
         call->size = (uint64_t)state.st_size;
-        if (synced(call)) {
+        if (orders_others(call)) {
             shadows_compare_before(thread);
         } else if (inode->shadow) {
             stack_locate(thread);
@@ -325,7 +331,6 @@ static enum then truncate_enter(struct tracee *thread)
 
 static enum then ftruncate_enter(struct tracee *thread)
 {
-    shadows_compare_before(thread);
     return file_enter(thread, (int)thread->call.argument[0], false);
 }
 
