@@ -16,12 +16,10 @@ from crashcheck.analyzer.behaviours import StaticSite
 from crashcheck.analyzer.compile.facts import ProgramFacts, Site
 from crashcheck.analyzer.trace import Trace
 from crashcheck.change.diff import Diff
+from crashcheck.change.unreached import not_run
 from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.results import Evidence, Finding, Location, RunResult
 from crashcheck.source import SourceTree, repository_of
-from crashcheck.wording import listed
-
-_LISTED = 5  # functions in a sentence
 
 NO_FACTS = ProgramFacts({}, (), ())  # of programs in any language: then lines are known, and no functions
 
@@ -96,10 +94,7 @@ class ChangedCode:
             for function in self._functions_of(site)
         }
         missed = [f"`{function}` ({file})" for file, function in sorted(self._functions & acting - met)]
-        if not missed:
-            return ()
-        why = "no crash there was tested (--depth 2 tests those in recoveries)"
-        return (f"The workload updates no file by {listed(missed, _LISTED)}, which the change touches: {why}.",)
+        return not_run(missed, way_out=" (--depth 2 tests those in recoveries)")
 
     def _functions_of(self, site: Site) -> set[tuple[str, str]]:
         return {(self._name(place.file), place.function) for place in site.positions}

@@ -133,10 +133,15 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, .
         and function.name not in names.get(function.file, ())
         and not function.lines & lines.get(function.file, set())
     ]
-    if not missed:
+    return not_run([*dict.fromkeys(missed)])
+
+
+def not_run(functions: Sequence[str], way_out: str = "") -> tuple[str, ...]:
+    """A sentence that names functions of the change which the workload did not run; nothing if there are none."""
+    if not functions:
         return ()
-    which = listed([*dict.fromkeys(missed)], _LISTED)
-    return (f"The workload updates no file by {which}, which the change touches: no crash there was tested.",)
+    which = listed(functions, _LISTED)
+    return (f"The workload updates no file by {which}, which the change touches: no crash there was tested{way_out}.",)
 
 
 def _suffix(path: str) -> str:
