@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.execution.capture import Capture, drain
 from crashcheck.checker.execution.process import Abandoned, Ended, Limits, Runner, RunOrder
+from crashcheck.checker.execution.time_limit import RunClock
 from crashcheck.runtime.supervise import end_all, own_children
 
 _EXIT_FAILED = 1 << 8  # a wait status
@@ -101,10 +102,10 @@ class InTurnRunner(Runner):
             streams = process.streams(order.streams)
             process.ask(called._replace(pool=pool))
             reason = "ready"
+            clock = RunClock(process.pid, order.limit, started, self._spared - process.adopted)
             try:
                 while reason == "ready" and answer is None:
-                    deadline = started + order.limit_s
-                    reason = self._wait(process.pidfd, abandon_fd, streams, deadline, process.answers_fd)
+                    reason = self._wait(process.pidfd, abandon_fd, streams, clock, process.answers_fd)
                     answer = process.answer() if reason in ("ready", "ended") else None
             except EOFError:
                 reason = "ended"

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.execution.capture import Capture, drain, file_capture
 from crashcheck.checker.execution.check_command import Acked
+from crashcheck.checker.execution.time_limit import RunClock, TimeLimit
 from crashcheck.checker.execution.waiting import Gone, Offer, Waiting, WaitingProcesses
 from crashcheck.command import descriptor
 from crashcheck.runtime.supervise import become_subreaper, end_all, end_rest, own_children, turn_randomisation_off
@@ -116,7 +117,7 @@ class RunOrder:
     argv: Sequence[str]
     env: Mapping[str, str]
     acked: Acked | None
-    limit_s: float
+    limit: TimeLimit
     streams: dict[int, Capture]  # of what it writes, by the descriptor that we read it from
 
 
@@ -174,7 +175,7 @@ class Runner:
         env: Mapping[str, str],
         abandon_fd: int | None = None,
         kept_bytes: int | None = None,
-        timeout_s: float | None = None,
+        limit: TimeLimit | None = None,
         pool: str = "",
         *,
         limits_itself: bool = False,
@@ -183,15 +184,15 @@ class Runner:
     ) -> Ended:
         """Run `program`, a path, to its end, or until `abandon_fd` hangs up. Raises CheckNotStarted, Abandoned.
 
-        `kept_bytes`, `timeout_s`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
+        `kept_bytes`, `limit`: instead of those of the limits. `pool`: where {pool} is, in the limits' outputs.
         `limits_itself`: its memory, and its files.
         `forks`: from a process that waits in crashcheck_ready(), if there is one, where `wait_below` was called.
         `acked`: what of `argv` such a process need not have in common with this run.
         """
         kept = self.limits.kept_bytes if kept_bytes is None else kept_bytes
         streams, files = self._streams(kept), self._output_files(pool)
-        limit_s = self.limits.timeout_s if timeout_s is None else timeout_s
-        order = RunOrder(program, argv, env, acked, limit_s, streams)
+        limit = TimeLimit(self.limits.timeout_s) if limit is None else limit
+        order = RunOrder(program, argv, env, acked, limit, streams)
         if forks and (ended := self._in_turn(order, abandon_fd)) is not None:
             return ended
         waiting = self._waiting if forks else None
@@ -206,7 +207,7 @@ class Runner:
             pid = limited(wanted, partial(self._start, program, argv, env, offer))
         run = _Underway(pid, os.pidfd_open(pid), offer, forked)
         try:
-            reason = self._wait_through_ready(run, waiting, order, abandon_fd, started + limit_s)
+            reason = self._wait_through_ready(run, waiting, order, abandon_fd, started)
         finally:
             if offer is not None:
                 offer.close(accepted=run.forked)
@@ -219,13 +220,13 @@ class Runner:
             drain(fd, capture)
         if reason == "abandoned":
             raise Abandoned
-        limit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
+        hit = "output" if reason == "output" else self._limit_hit(status, usage.ru_maxrss * 1024)
         output = streams[self._read]
         errors = streams[self._read_errors].bytes()[-_ERRORS_KEPT:] if self.limits.apart else b""
         return Ended(
             status,
             reason == "time",
-            limit,
+            hit,
             output.bytes(),
             output.truncated,
             seconds,
@@ -271,17 +272,19 @@ class Runner:
         waiting: WaitingProcesses | None,
         order: RunOrder,
         abandon_fd: int | None,
-        deadline: float,
+        started: float,
     ) -> str:
         """Wait for the end of a run, as `_wait`. Where it waits in crashcheck_ready(), it continues as a copy."""
         offer = run.offer
         ready_fd = None if offer is None else offer.requests.fileno()
-        while (reason := self._wait(run.pidfd, abandon_fd, order.streams, deadline, ready_fd)) == "ready":
+        clock = RunClock(run.pid, order.limit, started, self._spared)
+        while (reason := self._wait(run.pidfd, abandon_fd, order.streams, clock, ready_fd)) == "ready":
             assert offer is not None
             assert waiting is not None
             answer = self._answered(offer, waiting, run.pid, order)
             if isinstance(answer, int):
                 run.continue_as(answer)
+                clock = RunClock(run.pid, order.limit, started, self._spared)
             elif answer:
                 run.refused = answer
                 waiting.refuse()
@@ -300,7 +303,7 @@ class Runner:
         if waiting is None or one is None:
             return 0
         try:
-            pid = one.fork(order.limit_s, order.acked)
+            pid = one.fork(order.limit.wall_s, order.acked)
         except Gone:
             waiting.drop(one, self._spared)
             end_rest(self._spared)  # it may have been copied after all, too late
@@ -328,7 +331,7 @@ class Runner:
             words = acked.words if acked is not None and offer.takes_acked else order.argv
             one = Waiting(pid, offer.requests, words, order.env, before, takes_acked=offer.takes_acked)
             try:
-                run = one.fork(order.limit_s, acked)
+                run = one.fork(order.limit.wall_s, acked)
             except Gone as gone:
                 refusal = f"{gone}"
             else:
@@ -373,7 +376,7 @@ class Runner:
         pidfd: int,
         abandon_fd: int | None,
         streams: dict[int, Capture],
-        deadline: float,
+        clock: RunClock,
         ready_fd: int | None = None,
     ) -> str:
         poll = select.poll()
@@ -384,9 +387,11 @@ class Runner:
             poll.register(stream, select.POLLIN)
         if abandon_fd is not None:
             poll.register(abandon_fd, 0)  # hang-up only
+        check_s = clock.next_check_s()
         while True:
-            left = max(0.0, deadline - time.monotonic())
-            for fd, event in poll.poll(left * 1000 + 1):
+            left_s = clock.left_s()
+            events = poll.poll(min(left_s, check_s) * 1000 + 1)
+            for fd, event in events:
                 if fd == pidfd:
                     return "ended"
                 if fd == ready_fd:
@@ -395,8 +400,9 @@ class Runner:
                     return "abandoned"
                 if fd in streams and drain(fd, streams[fd], once=True) > self.limits.output_bytes:
                     return "output"
-            if not left:  # after the poll: this process may have been stopped while the check ended in time
+            if not left_s or (not events and clock.will_not_end()):  # we may have been stopped: after the poll
                 return "time"
+            check_s = check_s if events else clock.next_check_s()
 
     def _limit_hit(self, status: int, peak_bytes: int) -> str:
         if status == 0:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.execution.process import Ended
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.execution.worker import DURABLE, INITIAL, ISSUED, Exploration, Task
 from crashcheck.checker.execution.worker_process import UNKNOWN, Bases
 from crashcheck.checker.images import image_folder
@@ -51,7 +52,7 @@ class Ticket:
     stages: tuple[bytes, ...]  # files of operations for {ops}: one run per file
     bare: bool  # on the initial image, which stays as it is
     kept_bytes: int | None  # of its output, instead of the limits' value
-    timeout_s: float | None  # instead of the limits' value
+    limit: TimeLimit | None  # of its time, instead of the limits' value
     # of an exploration: its words, its environment, and when its time is over
     explored: tuple[tuple[str, ...], dict[str, str], float | None] | None = None
     run: Run | None = None  # once it has ended
@@ -83,7 +84,7 @@ class Tasks:
         """What a worker has to do for a ticket. `bases`: of the worker; where they will be after that is noted."""
         if ticket.explored is not None:
             argv, env, until_s = ticket.explored
-            timeout_s = ticket.timeout_s or self._timeout_s
+            timeout_s = self._timeout_s if ticket.limit is None else ticket.limit.wall_s
             return Exploration(ticket.number, argv, env, timeout_s, until_s)
         return self._of_state(bases, ticket)
 
@@ -103,7 +104,7 @@ class Tasks:
             patches = tuple(map(_damaged, patches)) if ticket.point == DAMAGED else patches
             return Task(
                 *(ticket.number, DURABLE, moved, (), patches, acked, printed, ticket.stages),
-                timeout_s=ticket.timeout_s,
+                limit=ticket.limit,
                 forks=ticket.forks,
             )
         near_full = self._content.near_full(ticket.state)
@@ -113,7 +114,7 @@ class Tasks:
         patches = _plain(self._content.lost(ticket.state) if near_full else self._content.patches(ticket.state))
         return Task(
             *(ticket.number, image, reset, advance, patches, acked, printed, ticket.stages),
-            timeout_s=ticket.timeout_s,
+            limit=ticket.limit,
             forks=ticket.forks,
         )
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.folders import FoldersRunner
 from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.images.image_folder import ImageFolder, Patches
 from crashcheck.runtime import sparse
 
@@ -51,7 +52,7 @@ class Task(NamedTuple):
     stdout_bytes: int
     stages: tuple[bytes, ...] = ()  # files of operations for {ops}: one run per file, in this order, on the same image
     kept_bytes: int | None = None  # of the output, instead of the limits' value
-    timeout_s: float | None = None  # of each run, instead of the limits' value
+    limit: TimeLimit | None = None  # of each run, instead of the limits' value
     forks: bool = False  # from a process that waits in crashcheck_ready(), if there is one
 
 
@@ -120,7 +121,7 @@ class Worker:
                 task.argv,
                 task.env,
                 abandon_fd,
-                timeout_s=task.left_s,
+                limit=TimeLimit(task.left_s),
                 pool=task.env["CRASHCHECK_POOL"],
                 limits_itself=True,
             )
@@ -145,7 +146,7 @@ class Worker:
 
         def run(kept_bytes: int | None) -> Ended:
             return self._runner.run(
-                *(command.program, argv, env, abandon_fd, kept_bytes, task.timeout_s, pool),
+                *(command.program, argv, env, abandon_fd, kept_bytes, task.limit, pool),
                 forks=task.forks,
                 acked=command.acked_of(argv, task.acked),
             )

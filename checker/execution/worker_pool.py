@@ -18,6 +18,7 @@ from crashcheck.checker.budget import BrokenOff
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Ended, Limits
 from crashcheck.checker.execution.tasks import FIRST, Run, Tasks, Ticket
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.execution.worker import Task, Trouble
 from crashcheck.checker.execution.worker_process import Bases, WorkerDied, WorkerProcess
 from crashcheck.checker.execution.worker_start import Start, start_worker
@@ -190,15 +191,15 @@ class WorkerPool:
         *,
         urgent: bool = False,
         likely: bool = False,
-        timeout_s: float | None = None,
+        limit: TimeLimit | None = None,
         doubted: str = "",
         forks: bool = False,
     ) -> int:
         """Queue the check of a crash state; `urgent`: before anything that waits, and here. How it ended: `ended`.
 
-        `likely`: after these, and it may be dropped; `stages`: the files of operations for {ops}; `timeout_s`: instead
-        of the limits' value; `doubted`: as Run has it; `forks`: from a process that waits in crashcheck_ready(), if
-        there is one.
+        `likely`: after these, and it may be dropped; `stages`: the files of operations for {ops}; `limit`: of its time,
+        instead of the limits' value; `doubted`: as Run has it; `forks`: from a process that waits in
+        crashcheck_ready(), if there is one.
         """
         return self._submit(
             state.point,
@@ -206,16 +207,16 @@ class WorkerPool:
             stages,
             urgent=urgent,
             likely=likely,
-            timeout_s=timeout_s,
+            limit=limit,
             doubted=doubted,
             forks=forks,
         )
 
     def submit_uncrashed(
-        self, point: int, stages: tuple[bytes, ...] = (), *, forks: bool = False, timeout_s: float | None = None
+        self, point: int, stages: tuple[bytes, ...] = (), *, forks: bool = False, limit: TimeLimit | None = None
     ) -> int:
         """Queue the check of an image that no crash left (FIRST, FINAL, DAMAGED), before anything that waits."""
-        return self._submit(point, None, stages, urgent=True, forks=forks, timeout_s=timeout_s)
+        return self._submit(point, None, stages, urgent=True, forks=forks, limit=limit)
 
     def submit_bare(self, stages: tuple[bytes, ...], kept_bytes: int | None = None) -> int:
         """Queue runs of the check on the first image, one after another.
@@ -240,7 +241,7 @@ class WorkerPool:
         number = self._next
         self._next += 1
         explored = tuple(argv), dict(env), until_s
-        self._tickets[number] = Ticket(number, point, None, (), False, None, timeout_s, explored)
+        self._tickets[number] = Ticket(number, point, None, (), False, None, TimeLimit(timeout_s), explored)
         self._urgent.append(number)
         self._dispatch()
         return number
@@ -317,14 +318,14 @@ class WorkerPool:
         likely: bool = False,
         bare: bool = False,
         kept_bytes: int | None = None,
-        timeout_s: float | None = None,
+        limit: TimeLimit | None = None,
         doubted: str = "",
         forks: bool = False,
     ) -> int:
         number = self._next
         self._next += 1
         self._tickets[number] = Ticket(
-            *(number, point, state, stages, bare, kept_bytes, timeout_s),
+            *(number, point, state, stages, bare, kept_bytes, limit),
             doubted=doubted,
             forks=forks,
         )
@@ -337,9 +338,12 @@ class WorkerPool:
         while self._urgent:
             number = self._urgent.popleft()
             ticket = self._tickets[number]
-            anywhere = ticket.bare or ticket.explored is not None
-            worker = min(self._workers, key=lambda worker: len(worker.busy)) if anywhere else self._workers[0]
-            self._send(worker, number)
+            first, *others = self._workers
+            if ticket.bare or ticket.explored is not None:  # not behind a failing state's run: that may hang
+                anywhere = others if self._is_kept_free and first.busy else self._workers
+                self._send(min(anywhere, key=lambda worker: len(worker.busy)), number)
+            else:
+                self._send(first, number)
         while self._likely and (free := [worker for worker in self._workers if len(worker.busy) < AHEAD]):
             self._send(min(free, key=lambda worker: len(worker.busy)), self._likely.popleft())
         if self._elsewhere is not None and self._elsewhere.works:

@@ -31,9 +31,13 @@ def advice(subject: Subject, cause: Cause, run_changed: RunChanged) -> Fix | Non
 
     `run_changed` executes the check on a state's image after the function that it is given has changed the image.
     """
-    if not cause.prefix or cause.moment is None:
+    moment = cause.moment if cause.prefix else subject.space.moment(cause.state.point)
+    if moment is None:
         return None
-    return advice_at(subject, cause.state, cause.moment, cause.verdict.outcome is Outcome.TIMEOUT, run_changed)
+    # Of a lock of which only a part persisted: not where other updates are to blame.
+    part_of = subject.event_of(cause.kept) if cause.kept is not None and not cause.prefix else None
+    hangs = cause.verdict.outcome is Outcome.TIMEOUT
+    return advice_at(subject, cause.state, moment, hangs, run_changed, part_of)
 
 
 def untested(subject: Subject, cause: Cause) -> Fix | None:
@@ -51,9 +55,21 @@ def untested(subject: Subject, cause: Cause) -> Fix | None:
     )
 
 
-def advice_at(subject: Subject, state: CrashState, moment: int, hangs: bool, run_changed: RunChanged) -> Fix | None:
-    """The same for what `kill -9` leaves at a moment: `state`, on which the check hangs or fails otherwise."""
+def advice_at(
+    subject: Subject,
+    state: CrashState,
+    moment: int,
+    hangs: bool,
+    run_changed: RunChanged,
+    part_of: int | None = None,
+) -> Fix | None:
+    """The same for what a crash at a moment leaves: `state`, on which the check hangs or fails otherwise.
+
+    `part_of`: only if this event takes one of the locks.
+    """
     taken, released = _held_at(subject, moment, restored=not hangs)
+    if part_of is not None and part_of not in taken:
+        return None
     if not len(taken) or not run_changed(state, partial(_release, subject, taken, released)).passed:
         return None
     first = subject.update_from(int(taken[-1]))

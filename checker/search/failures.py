@@ -234,7 +234,7 @@ class Failures:
 
     def _passed_after_all(self, state: CrashState, verdict: Verdict, again: Verdict) -> None:
         self._verdicts.forget(state)
-        if verdict.outcome is Outcome.TIMEOUT and self._executor.short_s is not None:
+        if verdict.outcome is Outcome.TIMEOUT and self._executor.short is not None:
             raise_timeout(self._executor, again)  # not fickle, but slow
         else:
             self._is_flaky(state, verdict)

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from crashcheck.checker.budget import Left, OutOfTime, endless
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.strategies.plan import Choice
@@ -14,19 +15,20 @@ if TYPE_CHECKING:
     from crashcheck.checker.states.space import CrashState
     from crashcheck.checker.verdicts.executor import Executor
 
-LEAST_S = 1.0
-TIMES = 10
+_LEAST_S, _LEAST_BUSY_S = 1.0, 0.2
+_TIMES = 10
 
 
-def timeout_for(seconds: float) -> float:
+def timeout_for(seconds: float) -> TimeLimit:
     """The limit for a check that takes so many seconds where nothing crashed."""
-    return max(LEAST_S, TIMES * seconds)
+    return TimeLimit(max(_LEAST_S, _TIMES * seconds), max(_LEAST_BUSY_S, _TIMES * seconds))
 
 
 def raise_timeout(executor: Executor, verdict: Verdict) -> None:
     """Let the next checks have as long as a check that ended in time shows to be needed."""
-    if executor.short_s is not None and timeout_for(verdict.seconds) > executor.short_s:
-        executor.set_timeout(timeout_for(verdict.seconds))
+    needed = timeout_for(verdict.seconds)
+    if executor.short is not None and needed > executor.short:
+        executor.set_timeout(needed)
 
 
 class KnownTimeouts:
@@ -83,7 +85,7 @@ class Patience:
         """Whether a verdict may be due to the short limit alone; with the signature of a known hang it is not."""
         return (
             verdict.outcome is Outcome.TIMEOUT
-            and self._executor.short_s is not None
+            and self._executor.short is not None
             and not self._known.known(Choice(state))
         )
 

@@ -25,8 +25,10 @@ def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
     written = sorted({patch.path for patch in subject.content.final() if patch.size > 0})
     damaged: list[str] = []
 
+    short_s = None if executor.short is None else executor.short.wall_s
+
     def passes(damage: Callable[[Path], None]) -> bool:
-        return run_changed(executor, whole, partial(_damage, written, damage, damaged), executor.short_s).passed
+        return run_changed(executor, whole, partial(_damage, written, damage, damaged), short_s).passed
 
     return (BLIND,) if passes(_fill_with_zeros) and damaged and passes(_invert) else ()
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import DAMAGED, FINAL, Run
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.verdicts.verdict_source import JudgedRun
 
@@ -142,11 +143,11 @@ class Copies(Confirming):
 
     def __init__(self, words: CopyWords) -> None:
         super().__init__(words)
-        self._asked: dict[int, tuple[CrashState, float | None]] = {}  # by ticket, with the time limit
+        self._asked: dict[int, tuple[CrashState, TimeLimit | None]] = {}  # by ticket, with the time limit
 
-    def try_on_final(self, executor: Executor, timeout_s: float | None = None) -> Run:
+    def try_on_final(self, executor: Executor, limit: TimeLimit | None = None) -> Run:
         """A run on the image after the workload. If copies end there as it does, crash states are run in copies."""
-        run = _final(executor, forks=True, timeout_s=timeout_s)
+        run = _final(executor, forks=True, limit=limit)
         self._note_refused(run.ended.refused)
         if not run.ended.forked:
             return run
@@ -160,8 +161,8 @@ class Copies(Confirming):
 
     def _notices_damage(self, executor: Executor, passed: Run) -> bool:
         """Whether a process that has passed `passed` ends on damaged files as one of its own does, and then passes."""
-        most_s = max(1.0, 4 * passed.ended.seconds)
-        anew, after = (_on(DAMAGED, executor, forks=forks, timeout_s=most_s) for forks in (False, True))
+        limit = TimeLimit(max(1.0, 4 * passed.ended.seconds))
+        anew, after = (_on(DAMAGED, executor, forks=forks, limit=limit) for forks in (False, True))
         known = not anew.ended.timed_out and not after.ended.timed_out
         if known and _passed(anew) != _passed(after):
             return False
@@ -174,10 +175,10 @@ class Copies(Confirming):
             same if self._words.prints else same._replace(output=b"", total_bytes=0, output_truncated=False, digest=b"")
         )
 
-    def asked(self, ticket: int, state: CrashState, timeout_s: float | None) -> None:
+    def asked(self, ticket: int, state: CrashState, limit: TimeLimit | None) -> None:
         """Take note of a state that may be run in a copy."""
         if self.used:
-            self._asked[ticket] = state, timeout_s
+            self._asked[ticket] = state, limit
 
     def confirmed(self, executor: Executor, ticket: int, judged: JudgedRun) -> JudgedRun:
         """The verdict on a state: by a run from the beginning if a copy was run that fails, or is a sample.
@@ -191,13 +192,13 @@ class Copies(Confirming):
         return self.compared(judged, partial(executor.rerun, *asked))
 
 
-def _final(executor: Executor, *, forks: bool, timeout_s: float | None = None) -> Run:
-    return _on(FINAL, executor, forks=forks, timeout_s=timeout_s)
+def _final(executor: Executor, *, forks: bool, limit: TimeLimit | None = None) -> Run:
+    return _on(FINAL, executor, forks=forks, limit=limit)
 
 
-def _on(point: int, executor: Executor, *, forks: bool, timeout_s: float | None) -> Run:
+def _on(point: int, executor: Executor, *, forks: bool, limit: TimeLimit | None) -> Run:
     stages = executor.oracle.stages(FINAL)
-    return executor.workers.ended(executor.workers.submit_uncrashed(point, stages, forks=forks, timeout_s=timeout_s))
+    return executor.workers.ended(executor.workers.submit_uncrashed(point, stages, forks=forks, limit=limit))
 
 
 def _passed(run: Run) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.tasks import FINAL, FIRST, Run, Tasks
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.execution.worker_pool import WorkerPool
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.results import Verdict
@@ -36,7 +37,7 @@ class Executor(VerdictSource):
         self.workers = workers
         self.oracle = oracle
         # change while states are executed
-        self._short_s: float | None = None  # the limit of crash states, where it is less than what the limits allow
+        self._short: TimeLimit | None = None  # the limit of crash states, where it is less than what the limits allow
         self.executed = 0  # states whose verdicts were asked for
         self._differing: Counter[str] = Counter()  # states that failed elsewhere and passed here, by place
         check = workers.setup.command
@@ -76,8 +77,8 @@ class Executor(VerdictSource):
 
     def submit(self, state: CrashState) -> int:
         """Queue a state; `result` gives its verdict."""
-        ticket = self._submit(state, self._short_s, forks=self._copies.used)
-        self._copies.asked(ticket, state, self._short_s)
+        ticket = self._submit(state, self._short, forks=self._copies.used)
+        self._copies.asked(ticket, state, self._short)
         return ticket
 
     def result(self, ticket: int, timeout_s: float | None = None) -> Verdict | None:
@@ -101,7 +102,7 @@ class Executor(VerdictSource):
         judged = self._judged(run)
         if run.state is not None and not judged.verdict.passed:  # what another machine shows must show here, too
             stages = self.oracle.stages(run.point)
-            again = self.workers.submit(run.state, stages, urgent=True, timeout_s=self._short_s, doubted=run.place)
+            again = self.workers.submit(run.state, stages, urgent=True, limit=self._short, doubted=run.place)
             return self.judged(again, None if deadline is None else max(0.0, deadline - time.monotonic()))
         self.executed += 1
         if run.doubted and judged.verdict.passed:
@@ -127,11 +128,11 @@ class Executor(VerdictSource):
 
     def submit_now(self, state: CrashState, *, patient: bool = False, most_s: float | None = None) -> int:
         """As `run`, but only queue the state, before anything that waits; `now` gives its verdict."""
-        return self._submit(state, self._at_most(most_s, None if patient else self._short_s), urgent=True)
+        return self._submit(state, self._at_most(most_s, None if patient else self._short), urgent=True)
 
     def submit_likely(self, state: CrashState, *, most_s: float | None = None) -> int:
         """As `submit_now`, for a state that will probably be asked for: `now` or `drop` it."""
-        return self._submit(state, self._at_most(most_s, self._short_s), likely=True)
+        return self._submit(state, self._at_most(most_s, self._short), likely=True)
 
     def drop(self, ticket: int) -> None:
         """The verdict of a likely state is not needed."""
@@ -148,21 +149,22 @@ class Executor(VerdictSource):
         assert verdict is not None
         return verdict
 
-    def _at_most(self, most_s: float | None, timeout_s: float | None = None) -> float | None:
+    def _at_most(self, most_s: float | None, limit: TimeLimit | None = None) -> TimeLimit | None:
         """A limit for one run (None: the configured one) that is no longer than `most_s`."""
         if most_s is None:
-            return timeout_s
-        return min(most_s, self.workers.limits.timeout_s if timeout_s is None else timeout_s)
+            return limit
+        limit = TimeLimit(self.workers.limits.timeout_s) if limit is None else limit
+        return limit._replace(wall_s=min(most_s, limit.wall_s))
 
     def run_first(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image before the workload: nothing acknowledged, nothing printed."""
-        stages, timeout_s = self.oracle.stages(FIRST), self._at_most(most_s)
-        return self.now(self.workers.submit_uncrashed(FIRST, stages, timeout_s=timeout_s))
+        stages, limit = self.oracle.stages(FIRST), self._at_most(most_s)
+        return self.now(self.workers.submit_uncrashed(FIRST, stages, limit=limit))
 
     def run_final(self, most_s: float | None = None) -> Verdict:
         """Execute the check on the image after the workload, all acknowledged."""
-        stages, timeout_s = self.oracle.stages(FINAL), self._at_most(most_s)
-        return self.now(self.workers.submit_uncrashed(FINAL, stages, timeout_s=timeout_s))
+        stages, limit = self.oracle.stages(FINAL), self._at_most(most_s)
+        return self.now(self.workers.submit_uncrashed(FINAL, stages, limit=limit))
 
     def try_copies(self, most_s: float | None = None) -> Verdict:
         """As `run_final`; and if the check then ends as usual from crashcheck_ready() on, crash states begin there."""
@@ -171,9 +173,9 @@ class Executor(VerdictSource):
         self.executed += 1
         return self._judged(run).verdict
 
-    def rerun(self, state: CrashState, timeout_s: float | None, *, forks: bool) -> JudgedRun:
+    def rerun(self, state: CrashState, limit: TimeLimit | None, *, forks: bool) -> JudgedRun:
         """Execute a state now, in a copy or from the beginning, whether or not it was executed before."""
-        run = self.workers.ended(self._submit(state, timeout_s, urgent=True, forks=forks))
+        run = self.workers.ended(self._submit(state, limit, urgent=True, forks=forks))
         self._begin_what_judging_needs()
         return self._judged(run)
 
@@ -189,13 +191,13 @@ class Executor(VerdictSource):
         return self.oracle.judge(run.ended, run.names, point)
 
     @property
-    def short_s(self) -> float | None:
-        """The time limit of crash states, in seconds; None where it is that of the limits."""
-        return self._short_s
+    def short(self) -> TimeLimit | None:
+        """The time limit of crash states; None where it is that of the limits."""
+        return self._short
 
-    def set_timeout(self, seconds: float) -> None:
+    def set_timeout(self, limit: TimeLimit) -> None:
         """Let the check take that long on each crash state from now on, but no longer than the limits allow."""
-        self._short_s = seconds if seconds < self.workers.limits.timeout_s else None
+        self._short = limit if limit.wall_s < self.workers.limits.timeout_s else None
 
     def aside(self) -> AbstractContextManager[None]:
         """While a failing state is diagnosed, keep the worker that runs its relatives free of other states."""
@@ -209,14 +211,14 @@ class Executor(VerdictSource):
     def _submit(
         self,
         state: CrashState,
-        timeout_s: float | None,
+        limit: TimeLimit | None,
         *,
         urgent: bool = False,
         likely: bool = False,
         forks: bool = False,
     ) -> int:
         stages = self.oracle.stages(state.point)
-        return self.workers.submit(state, stages, urgent=urgent, likely=likely, timeout_s=timeout_s, forks=forks)
+        return self.workers.submit(state, stages, urgent=urgent, likely=likely, limit=limit, forks=forks)
 
     def _judged(self, run: Run) -> JudgedRun:
         return JudgedRun(self.oracle.judge(run.ended, run.names, run.point), run)

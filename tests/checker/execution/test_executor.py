@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.execution.process import Limits, Runner
+from crashcheck.checker.execution.time_limit import RunClock, TimeLimit
 from crashcheck.checker.execution.worker import Exploration, pool_of
 from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.checker.states.by_deviation import states_of_deviation
@@ -329,7 +330,7 @@ def test_a_check_that_ended_while_its_worker_was_stopped_did_not_time_out() -> N
     child = os.posix_spawn("/bin/true", ["true"], {})
     handle = os.pidfd_open(child)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    long_ago = 0.0
+    long_ago = RunClock(child, TimeLimit(1.0), 0.0, set())
     assert object.__new__(Runner)._wait(handle, None, {}, long_ago) == "ended"
     os.waitpid(child, 0)
     os.close(handle)

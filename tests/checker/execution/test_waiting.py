@@ -19,6 +19,7 @@ import pytest
 
 from crashcheck.checker.execution.check_command import Acked
 from crashcheck.checker.execution.process import Ended, Limits, Runner
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.execution.waiting import DESCRIPTOR
 from crashcheck.runtime.build import INCLUDE, build_runtime
 from crashcheck.runtime.supervise import own_children
@@ -220,9 +221,8 @@ def _serve(connection: Connection, folder: Path, limits: Limits) -> None:
             continue
         program, words, env, forks, timeout_s, acked = order
         pool = str(folder / "root" / "pool")
-        connection.send(
-            runner.run(program, [program, *words], env, None, None, timeout_s, pool, forks=forks, acked=acked)
-        )
+        limit = None if timeout_s is None else TimeLimit(timeout_s)
+        connection.send(runner.run(program, [program, *words], env, None, None, limit, pool, forks=forks, acked=acked))
     runner.close()
     assert own_children() == []
 

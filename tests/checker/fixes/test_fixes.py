@@ -15,6 +15,7 @@ import pytest
 
 from crashcheck.checker.budget import Budget, Left, OutOfTime, endless, within
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.findings.register import Bug
 from crashcheck.checker.fixes import reexplore
 from crashcheck.checker.fixes.edited_trace import Counterparts, edited
@@ -137,10 +138,10 @@ def test_what_failed_with_one_edit_is_not_checked_again_with_the_next(
 def test_a_check_that_is_only_slow_does_not_count_against_a_fix(tmp_path: Path, clauses: Path) -> None:
     """It needs more than the time that the uncrashed images suggest, where the second value is lost."""
     with retried(tmp_path, clauses, "64>0", "@320>256") as (executor, again):
-        executor.set_timeout(0.1)
+        executor.set_timeout(TimeLimit(0.1))
         outcome = again()
-        assert executor.short_s is not None
-        assert executor.short_s > 0.1
+        assert executor.short is not None
+        assert executor.short.wall_s > 0.1
     assert (outcome.failing, outcome.whole, outcome.in_time) == (0, True, True)
     assert outcome.others == 1  # the one that the search had found
 
@@ -159,7 +160,7 @@ def test_what_hangs_counts_once_the_whole_limit_has_confirmed_it(
         exploring = Search(subject, executor, Exhaustive(), Budget(states=5))
         exploring.run()
         (bug,) = exploring.register.bugs()
-        executor.set_timeout(0.1)
+        executor.set_timeout(TimeLimit(0.1))
         again = retrial_of(world, executor, exploring, bug)
         ends = math.inf
         if spent:

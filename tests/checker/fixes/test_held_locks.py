@@ -100,3 +100,21 @@ def test_where_the_check_does_not_hang_a_lock_is_what_its_release_restores(
     fixes = propose(script, "64>0")
     assert fixes
     assert any("is a lock that is still held" in fix.words for fix in fixes) == named
+
+
+@pytest.mark.parametrize(("flags", "named"), [(ATOMIC, True), (0, False)], ids=["lock", "value"])
+def test_a_lock_of_which_a_part_persisted_must_be_made_anew_and_not_written_in_one_piece(
+    flags: int, named: bool, propose: Propose
+) -> None:
+    """As a pthread_mutex_t, whose owner persisted without the word that marks it as held."""
+
+    def script(t: TraceBuilder) -> None:
+        for value in (1, 0):
+            t.site = 1
+            t.store("p", 0, 16, value | value << 64, flags)
+            t.clwb("p", 0)
+            t.sfence()
+
+    fixes = propose(script, "8>0")
+    assert ("is a lock that is still held" in fixes[0].words) == named
+    assert ("write a copy" in fixes[0].words) != named

@@ -9,6 +9,7 @@ import pytest
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime
 from crashcheck.checker.execution.process import Limits
+from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.results import Outcome, StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.search.timeouts import KnownTimeouts, Patience, raise_timeout, timeout_for
@@ -44,7 +45,7 @@ def hanging(tmp_path: Path, clauses: Path) -> World:
 
 def explore(world: World, *, jobs: int = 1, budget: Budget | None = None) -> SearchResult:
     with world.executor(jobs) as executor:
-        executor.set_timeout(SHORT_S)
+        executor.set_timeout(TimeLimit(SHORT_S))
         return world.search(executor, budget=budget, strategy=Ranked())
 
 
@@ -88,30 +89,30 @@ def test_a_check_that_is_slow_but_ends_is_no_finding(tmp_path: Path) -> None:
     command = f"sleep {2 * SHORT_S}"
     world = World(tmp_path / "world", words(command.split()), lambda t: put_flag_first(t, 1))
     with world.executor() as executor:
-        executor.set_timeout(SHORT_S)
+        executor.set_timeout(TimeLimit(SHORT_S))
         found = world.search(executor)
-        assert executor.short_s is not None
-        assert executor.short_s >= 2 * SHORT_S
+        assert executor.short is not None
+        assert executor.short.wall_s >= 2 * SHORT_S
     assert (found.findings, found.warnings, found.states.failing, found.states.flaky) == ((), (), 0, 0)
 
 
 def test_the_uncrashed_runs_decide_how_long_a_check_may_take(hanging: World) -> None:
-    assert (timeout_for(0.01), timeout_for(0.5)) == (1.0, 5.0)
+    assert (timeout_for(0.01), timeout_for(0.5)) == (TimeLimit(1.0, 0.2), TimeLimit(5.0, 5.0))
     with hanging.executor() as executor:
-        assert executor.short_s is None
+        assert executor.short is None
         uncrashed(executor, first=True)
-        assert executor.short_s is None  # the configured limit is less than a second
+        assert executor.short is None  # the configured limit is less than a second
     patient = replace(hanging, folder=hanging.folder / "again", limits=Limits(timeout_s=60))
     with patient.executor() as executor:
         uncrashed(executor, first=True)
-        assert executor.short_s is not None
-        assert 1.0 <= executor.short_s < 60
+        assert executor.short is not None
+        assert 1.0 <= executor.short.wall_s < 60
 
 
 def test_what_explains_a_hang_has_its_share_of_the_seconds_and_the_last_word_is_outside_it(hanging: World) -> None:
     now = [0.0]
     with hanging.executor() as executor:
-        executor.set_timeout(SHORT_S)
+        executor.set_timeout(TimeLimit(SHORT_S))
         state = next(s for s in states_of_deviation(hanging.space, 1) if not executor.run(s).passed)
         verdicts = VerdictCache(executor, hanging.content, Meter(Budget(seconds=100), clock=lambda: now[0]))
         verdicts.allow(400, share=0.25)
@@ -177,7 +178,7 @@ def test_of_hangs_that_differ_the_first_is_explained_at_once_and_the_others_in_t
     limits = Limits(timeout_s=LONG_S)
     world = World(tmp_path / "world", check, three, sites=sites, limits=limits)
     with world.executor() as executor:
-        executor.set_timeout(SHORT_S)
+        executor.set_timeout(TimeLimit(SHORT_S))
         found = world.search(executor)
     assert [finding.location.variable for finding in found.findings] == ["has_a", "has_c", "has_b"]
     assert [finding.evidence.verdict.outcome for finding in found.findings] == [
@@ -190,7 +191,7 @@ def test_of_hangs_that_differ_the_first_is_explained_at_once_and_the_others_in_t
 
 def test_a_state_may_be_given_all_the_time_there_is(hanging: World) -> None:
     with hanging.executor() as executor:
-        executor.set_timeout(SHORT_S)
+        executor.set_timeout(TimeLimit(SHORT_S))
         state = next(s for s in states_of_deviation(hanging.space, 1) if not executor.run(s).passed)
         hasty, patient = executor.run(state), executor.run(state, patient=True)
     assert (hasty.outcome, patient.outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
@@ -204,6 +205,6 @@ def test_a_limit_is_raised_by_a_check_that_takes_long_and_never_lowered(
 ) -> None:
     with world_of(tmp_path / "world", clauses, timeout_s=20).executor() as executor:
         if short_s is not None:
-            executor.set_timeout(short_s)
+            executor.set_timeout(TimeLimit(short_s))
         raise_timeout(executor, Verdict(Outcome.PASS, 0, None, "", False, takes_s))
-        assert executor.short_s == after_s
+        assert (executor.short.wall_s if executor.short is not None else None) == after_s
