@@ -4,8 +4,9 @@ X is the lost update to blame, Y the one that persisted although X did not (docs
 
 1. The state of a cause fails: the check was run on it. Where the budget ends first, kind, X and Y are a guess, and
    `complete` is False.
-2. X is the first update that the smallest state lost; Y the last of the later ones that it needs persisted to fail.
-   If Y is the size of a file, and the state lost bytes of the same write, X is those bytes.
+2. X is the first update that the smallest state lost, of those with which it passes; Y the last of the later ones
+   that it needs persisted to fail. If Y is the size of a file, and the state lost bytes of the same write, X is those
+   bytes.
 3. A cause is a `prefix` only if the check fails with no update reordered.
 4. Runs are asked for in one fixed order: the same verdicts give the same cause.
 """
@@ -120,7 +121,7 @@ class Classifier:
     def _classify(self, state: CrashState) -> Cause:
         subject, space = self._subject, self._subject.space
         verdict = self._verdicts.verdict(state)
-        first = subject.first_of(space.lost(state))
+        first = subject.first_of(self._to_blame(state))
         event = subject.event_of(first)
         fails, together = self._like(state)
         if fails(subject.prefix(event, state.point)):
@@ -145,6 +146,16 @@ class Classifier:
                 return Cause(FindingKind.ORDERING, state, verdict, first, kept)
             first, former = without, first
         return Cause(kind_of_part(verdict), state, verdict, first, kept, torn=True, former=former)
+
+    def _to_blame(self, state: CrashState) -> Pieces:
+        """What a smallest state lost, without what hides the failure where it persists: "everything persisted" fails
+        as well, because of that."""
+        lost = self._subject.space.lost(state)
+        if len(lost) == 1 or self.whole_fails(state.point) is None:
+            return lost
+        others = {piece: tuple(other for other in lost if other != piece) for piece in lost}
+        drop, verdict = self._subject.space.drop, self._verdicts.verdict
+        return tuple(piece for piece in lost if verdict(drop(state.point, others[piece])).passed) or lost
 
     def with_kill(self, cause: Cause) -> Cause:
         """The cause, with a moment of the same operation, from X on, at which the program fails so with nothing

@@ -267,6 +267,22 @@ def test_two_bugs_in_one_state_become_two_findings(world: MakeWorld) -> None:
     assert sum(finding.states for finding in found.findings) == found.states.failing
 
 
+def test_an_update_that_only_hides_the_failure_where_it_persists_is_not_to_blame(world: MakeWorld) -> None:
+    """A check that waits for a held lock shows nothing else: the lock must be lost as well, as an older update is."""
+
+    def locked(t: TraceBuilder) -> None:
+        for site, offset in ((3, 0), (4, 192), (1, 64), (2, 128)):
+            t.site = site
+            t.store("p", offset, 8, 1)
+        t.clwb("p", 128)
+
+    lock = place(30, "entry.lock")
+    sites = {1: VALUE, 2: VALID, 3: lock, 4: place(31, "entry.next")}
+    found = world(locked, "~0>1024", "128>64", sites=sites, limits=Limits(timeout_s=0.2)).explore()
+    ordering = only([finding for finding in found.findings if finding.kind is FindingKind.ORDERING])
+    assert ordering.message == "`entry.valid` (hash.c:42) can survive a crash without `entry.value` (hash.c:40)"
+
+
 def test_an_acknowledged_update_that_may_be_lost_is_unpersisted(world: MakeWorld) -> None:
     def forgotten(t: TraceBuilder) -> None:
         t.begin(1)
