@@ -166,7 +166,7 @@ class Described:
     keeping: Signature | None  # the other update
     rest: tuple[Signature, ...]  # all that is lost
     marks: tuple[int, int]  # operations acknowledged and begun at the crash
-    prefix: bool  # what is blamed was not reached: the state is the run until `keeping`
+    prefix: bool  # what is lost follows: the state is the run until `keeping`
     pending: tuple[Signature, ...] = ()  # all that is pending at the crash, as far as it is known
 
 
@@ -247,7 +247,7 @@ def described(finding: Finding, state: CrashState, here: Signed) -> Described | 
     subject = here.subject
     point = subject.space.points[state.point]
     lost, blamed, kept = _roles(finding.location, crash, state, subject)
-    prefix = not blamed and kept is not None and all(subject.event_of(kept) < subject.event_of(each) for each in lost)
+    prefix = kept is not None and all(subject.event_of(kept) < subject.event_of(each) for each in lost)
     if not prefix and (not blamed or (crash.other is not None and kept is None)):
         return None
     keeping = here.of(kept) if kept is not None else None

@@ -10,6 +10,7 @@ import pytest
 
 from crashcheck.change import kept_results
 from crashcheck.change.base import documents_only
+from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.config import parse
 from support.ledger import APART, CONFIG, PERSISTED, SOURCE
 from support.versions import Project, compared
@@ -52,6 +53,17 @@ def test_a_bug_that_the_search_of_the_base_missed_is_existing_because_its_state_
     kept.write_text(json.dumps(missed), encoding="utf-8")
     code, report = project.run()
     assert (code, compared(report)) == (0, ["existing"])
+
+
+def test_a_crash_that_needed_a_reordering_is_introduced_where_the_change_lets_kill_leave_it(project: Project) -> None:
+    """Both orders of the two stores lose the owner in a power failure; only one loses it if the process dies."""
+    project.write("")
+    stored, marked = "    account->owner = owner;\n", "    account->used = 1;\n"
+    lines = SOURCE.replace("    FIRST\n", "").replace(stored, "").replace(marked, marked + stored)
+    project.write("", more={"ledger.c": lines})
+    code, report = project.run()
+    (finding,) = report["findings"]
+    assert (code, finding["compared"], finding["note"]) == (1, "introduced", KILL_SHOWS_IT)
 
 
 def test_a_bug_of_the_base_is_fixed_if_its_failing_state_cannot_happen_or_passes(project: Project) -> None:
