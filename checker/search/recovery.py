@@ -11,6 +11,7 @@ from crashcheck.checker.budget import Budget, Meter, Progress
 from crashcheck.checker.execution.check_command import CheckSetup
 from crashcheck.checker.execution.process import Limits
 from crashcheck.checker.execution.worker_pool import WorkerPool
+from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.prefix_proof import SecondRuns
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles import Oracle
@@ -94,6 +95,7 @@ class _Recoveries:
         # changing
         self._meter = Meter(budget)
         self._merged = _Merged()
+        self._unrepeatable: list[str] = []  # a token and what the check printed, of recoveries that it rejects
 
     def run(self) -> SearchResult:
         """Search all recoveries; the result is that of one search."""
@@ -101,7 +103,16 @@ class _Recoveries:
         stop = loop.run(self._take)
         if stop is not StopReason.EXHAUSTED:
             self._merged.stop = stop
-        return self._merged.value(self._meter.elapsed_s, loop.reached.warnings)
+        return self._merged.value(self._meter.elapsed_s, (*loop.reached.warnings, *self._rejected()))
+
+    def _rejected(self) -> Iterator[str]:
+        if self._unrepeatable:
+            images = describe.count(len(self._unrepeatable), "crash image")
+            yield (
+                f"the check passes on {images} and fails when it is run once more on what it left there, with nothing "
+                f"crashed: opening the files may destroy something. Such runs were not crashed. The first one prints "
+                f"{self._unrepeatable[0]}"
+            )
 
     def choices(self) -> Iterator[CrashState]:
         # What needs half of a misaligned store and a second crash is not worth a search.
@@ -153,7 +164,9 @@ class _Recoveries:
                 if again.passed:
                     return search.run()
                 token = search.token(CrashState(len(recovery.subject.space.points) - 1, True, ()))
-                return _empty(_not_repeatable(token, again.output))
+                last = again.output.strip().splitlines()[-1:] or ["it printed nothing"]
+                self._unrepeatable.append(f"`{last[0]}`. Replay: {token}")
+                return _empty()
 
     def _recorded(self, state: CrashState, folder: Path) -> Recovery | None:
         """The check's run on a state's image; None where the check fails on it, or updates nothing."""
@@ -211,13 +224,5 @@ class _Merged:
         )
 
 
-def _empty(*warnings: str) -> SearchResult:
-    return SearchResult(StopReason.EXHAUSTED, StateCounts(0, True, "", 0, 0, 0, 0, 0, 0), (), (), warnings, 0, 0.0, ())
-
-
-def _not_repeatable(token: str, output: str) -> str:
-    last = output.strip().splitlines()[-1:] or ["it printed nothing"]
-    return (
-        "the check passes on a crash image and fails when it is run once more on what its recovery left, with nothing "
-        f"crashed ({last[0]}); that recovery was not explored. Replay: {token}"
-    )
+def _empty() -> SearchResult:
+    return SearchResult(StopReason.EXHAUSTED, StateCounts(0, True, "", 0, 0, 0, 0, 0, 0), (), (), (), 0, 0.0, ())

@@ -294,6 +294,7 @@ def check_in(
         descriptors=config.check.descriptors,
         must_succeed=False,
         must_update=False,
+        recorder=config.workload.recorder,
     )
 
 
