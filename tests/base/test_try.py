@@ -181,6 +181,15 @@ def test_a_temporary_file_elsewhere_that_a_command_removes_acknowledges_nothing(
     assert "what was written to `f` can be lost in a crash although `/" in capsys.readouterr().err
 
 
+def test_a_recovery_needs_a_check_to_be_crashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", "--depth", "2", "--", "touch", "f"]) == EXIT_FAILED
+    assert "give --check COMMAND" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_large_folder_is_refused_until_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,6 +50,16 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_depth(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--depth",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="2: also crash the recovery that the check does (default: 1)",
+    )
+
+
 def jobs_of(args: argparse.Namespace) -> int:
     """The value of --jobs. Raises CrashcheckError(bad-option)."""
     jobs: int = args.jobs

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crashcheck.cli.options import add_config, add_jobs, add_model, add_tear, config_of, configured, jobs_of
+from crashcheck.cli.options import add_config, add_depth, add_jobs, add_model, add_tear, config_of, configured, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FAIL_ON, STRATEGIES, Config
 from crashcheck.errors import EXIT_CLEAN, EXIT_FAILED, CrashcheckError
@@ -81,13 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="run the check once for each crash state, instead of once for many",
     )
     add_jobs(parser)
-    parser.add_argument(
-        "--depth",
-        type=int,
-        choices=(1, 2),
-        default=1,
-        help="2: also crash the recovery that the check does (default: 1)",
-    )
+    add_depth(parser)
     parser.add_argument(
         "--notes",
         action="store_true",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.cache import cache_folder
-from crashcheck.cli.options import add_jobs, configured, jobs_of
+from crashcheck.cli.options import add_depth, add_jobs, configured, jobs_of
 from crashcheck.cli.report import add_format, parse_format, write_reports
 from crashcheck.config import FILE_NAME, TRIED, Config, load, parse_fault
 from crashcheck.config.faults import Fault
@@ -81,6 +81,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states")
     add_jobs(parser)
+    add_depth(parser)
     add_format(parser, "terminal", "standard error")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
@@ -95,6 +96,10 @@ def main(args: argparse.Namespace) -> int:
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
         raise CrashcheckError("bad-option", "There is no command to try.", _EXAMPLE)
+    if args.depth > 1 and not args.check:
+        raise CrashcheckError(
+            "bad-option", "--depth 2 crashes what a check does, and there is none: give --check COMMAND."
+        )
     folder = (args.folder or Path.cwd()).resolve()
     _refuse(folder, named=args.folder is not None)
     faults = [parse_fault(text) for text in args.fault]
@@ -111,7 +116,7 @@ def main(args: argparse.Namespace) -> int:
                 shown.enter_context(live)  # not before: the terminal is the command's
                 return recording
 
-            options = pipeline.RunOptions(jobs_of(args), record=record, on_progress=live.update)
+            options = pipeline.RunOptions(jobs_of(args), args.depth, record=record, on_progress=live.update)
             ran = pipeline.run(config, options)
     except CrashcheckError as error:
         raise _of_command(error, words, folder) from error
