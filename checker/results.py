@@ -24,6 +24,7 @@ Fate = Annotated[str, Meta(pattern="^(durable|persisted|lost|unreached)?$")]
 Compared = Annotated[str, Meta(pattern="^(introduced|existing|not-compared)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
+CRASHED = "recoveries were crashed"  # the same where the states of other recoveries are not known
 COUNTED = "crash points were counted"  # ends `StateCounts.feasible_note` where the states of others are not known
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
 CRASH_STATE = "crash state"  # what most searches check

@@ -15,7 +15,7 @@ from crashcheck.checker.findings import describe
 from crashcheck.checker.findings.prefix_proof import SecondRuns
 from crashcheck.checker.images.real_files import Snapshot
 from crashcheck.checker.oracles import Oracle
-from crashcheck.checker.results import Finding, StateCounts, StopReason
+from crashcheck.checker.results import CRASHED, Finding, StateCounts, StopReason
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.search.loop import Loop, Stopped
 from crashcheck.checker.search.protocol import Candidate
@@ -103,7 +103,13 @@ class _Recoveries:
         stop = loop.run(self._take)
         if stop is not StopReason.EXHAUSTED:
             self._merged.stop = stop
-        return self._merged.value(self._meter.elapsed_s, (*loop.reached.warnings, *self._rejected()))
+        result = self._merged.value(self._meter.elapsed_s, (*loop.reached.warnings, *self._rejected()))
+        if stop is StopReason.EXHAUSTED:
+            return result
+        note = f"of {describe.count(loop.reached.executed, 'crash image')} the {CRASHED}"
+        # How much suffices for a verdict is decided by the search above, which tested all that it had.
+        states = replace(result.states, feasible_exact=False, feasible_note=note, signatures=0, signatures_tested=0)
+        return replace(result, states=states)
 
     def _rejected(self) -> Iterator[str]:
         if self._unrepeatable:

@@ -11,6 +11,7 @@ from crashcheck.checker import policy
 from crashcheck.checker.results import (
     COUNTED,
     CRASH_STATE,
+    CRASHED,
     HALF_STORE,
     NODE_RUN,
     Discovery,
@@ -135,7 +136,8 @@ def feasible(result: RunResult) -> str:
     states = result.states
     if COUNTED in states.feasible_note:
         return "an unknown number of"
-    known = "" if states.feasible_exact else "at least " if of_nodes(result) else "about "
+    at_least = of_nodes(result) or CRASHED in states.feasible_note
+    known = "" if states.feasible_exact else "at least " if at_least else "about "
     return known + human(states.feasible)
 
 

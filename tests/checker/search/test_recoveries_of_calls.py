@@ -56,12 +56,12 @@ name = "ext4"
 
 
 def explored(
-    folder: Path, environment: dict[str, str], sync: str, finally_: str = "pass"
+    folder: Path, environment: dict[str, str], sync: str, finally_: str = "pass", more: tuple[str, ...] = ()
 ) -> tuple[int, dict[str, Any]]:
     (folder / "bank.py").write_text(PROGRAM.replace("SYNC", sync).replace("FINALLY", finally_), encoding="utf-8")
     (folder / "crashcheck.toml").write_text(CONFIG, encoding="utf-8")
     report = folder / "report.json"
-    done = run_crashcheck("run", "--depth", "2", "--format", f"json={report}", cwd=folder, env=environment)
+    done = run_crashcheck("run", "--depth", "2", *more, "--format", f"json={report}", cwd=folder, env=environment)
     return done.returncode, json.loads(report.read_text(encoding="utf-8"))
 
 
@@ -80,6 +80,16 @@ def test_a_recovery_that_removes_the_journal_before_its_data_are_synced_is_found
 def test_a_recovery_that_syncs_its_data_first_is_clean(tmp_path: Path, environment: dict[str, str]) -> None:
     code, report = explored(tmp_path, environment, "os.fsync(fd)")
     assert (code, report["findings"], report["run"]["warnings"]) == (0, [], [])
+
+
+def test_a_search_that_ends_before_all_recoveries_were_crashed_does_not_claim_all_states(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    code, report = explored(tmp_path, environment, "os.fsync(fd)", more=("--states", "24"))
+    assert (code, report["run"]["states"]["feasible_exact"]) == (0, False)
+    assert "feasible crash states checked" in report["run"]["summary"]
+    assert " of at least " in report["run"]["summary"]
+    assert report["run"]["states"]["feasible_note"].endswith("the recoveries were crashed")
 
 
 def test_an_opening_that_destroys_the_files_is_one_warning(tmp_path: Path, environment: dict[str, str]) -> None:
