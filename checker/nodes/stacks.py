@@ -22,6 +22,13 @@ _MOST_FRAMES = 8
 _SOURCES = ("", "src/main/java", "src/main/kotlin", "src")  # where builds have those of Java, as stacks/java.c does
 
 
+def facts_of(trace: Trace) -> ProgramFacts:
+    """What is known of the programs that a node executed."""
+    executed = (trace.data(at) for at in trace.rows(Kind.EXEC).tolist())
+    programs = dict.fromkeys(data.decode("utf-8", "surrogateescape") for data in executed)
+    return ProgramFacts.load(program for program in programs if Path(program).is_file())
+
+
 class SenderStacks:
     """Names the calls of traces (machines.NameCalls). `folder`: of the project."""
 
@@ -32,9 +39,7 @@ class SenderStacks:
 
     def __call__(self, path: Path, calls: Sequence[Call]) -> list[tuple[str, ...]]:
         trace = read(path)
-        executed = (trace.data(at) for at in trace.rows(Kind.EXEC).tolist())
-        programs = dict.fromkeys(data.decode("utf-8", "surrogateescape") for data in executed)
-        facts = ProgramFacts.load(program for program in programs if Path(program).is_file())
+        facts = facts_of(trace)
         project = Project(facts, self._folder)
         found = {call: tuple(self._frames(trace, facts, project, call)) for call in dict.fromkeys(calls)}
         return [found[call] for call in calls]

@@ -196,6 +196,11 @@ class Machine:
         """The trace of what happens since the machine was started."""
         return self._home / _TRACE
 
+    @property
+    def traces(self) -> Sequence[Path]:
+        """That trace, and those of before."""
+        return sorted(self.records.glob(f"*/{_TRACE}")) if self.records else ()
+
     def recording(self) -> NodeRecording:
         """What happened since the machine was started. Nobody may write the trace any more."""
         seal(self._home / _TRACE)

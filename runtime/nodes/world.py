@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
 
@@ -57,7 +57,8 @@ class NodeWorld(World):
 
     crash_disk: what a crash leaves of the folder of a machine that may crash; None: all that was written.
     programs: of `build_nodes`, for those who make many worlds. name_calls: messages have the call stacks of their
-    senders (`stacks`); this records all nodes, and takes time in each call that sends.
+    senders (`stacks`); this records all nodes, and takes time in each call that sends. recorded: is given each trace
+    once all processes have ended; this records all nodes as well.
 
     After `take`, `uncontrolled` names what is not under control: a run that has any may differ when it is repeated.
     """
@@ -71,17 +72,20 @@ class NodeWorld(World):
         programs: NodePrograms | None = None,
         name_calls: NameCalls | None = None,
         private: Path | None = None,
+        recorded: Callable[[Path], None] | None = None,
     ) -> None:
         """`private`: where the nodes' own /tmp and /dev/shm are, if not below `folder`; it is removed."""
         self._calls = PlacedCalls(name_calls) if name_calls is not None else None
         self._machine = folder / "machine"
-        recorded = {"machine"} if crash_disk is not None else set()
+        self._recorded = recorded
+        records_all = self._calls is not None or recorded is not None
+        crashes = {"machine"} if crash_disk is not None else set()
         self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
         self._nodes = [
             Machine(
                 command,
                 folder / (command.folder or f"n{index}"),
-                folder / "traces" / f"n{index}" if self._calls is not None or recorded & command.crash else None,
+                folder / "traces" / f"n{index}" if records_all or crashes & command.crash else None,
                 (private or folder / "private") / f"n{index}",
             )
             for index, command in enumerate(commands)
@@ -191,6 +195,9 @@ class NodeWorld(World):
         self._controller.wait()
         shutil.rmtree(self._machine, ignore_errors=True)
         for node in self._nodes:
+            if self._recorded is not None:
+                for trace in node.traces:
+                    self._recorded(trace)
             node.remove()
 
     def _name_of(self, node: int) -> str:

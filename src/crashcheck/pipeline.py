@@ -14,7 +14,7 @@ from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.change.code import NO_FACTS, ChangedCode
 from crashcheck.change.diff import Diff, head_commit
-from crashcheck.change.unreached import recorded_stacks, unreached
+from crashcheck.change.unreached import ELSEWHERE, NODES, StacksOfRuns, recorded_stacks, unreached
 from crashcheck.checker.baseline import Known
 from crashcheck.checker.budget import Counting, Left, Meter, OutOfTime, within
 from crashcheck.checker.findings.counterpart import Signed
@@ -124,7 +124,13 @@ def _of_nodes(config: Config, folder: Path, options: RunOptions) -> RunResult:
     from crashcheck.stages.nodes import search_nodes
 
     cluster = partial(runs_on, options.cluster) if options.cluster is not None else None
-    return search_nodes(config, folder, options.workers, options.on_progress, options.failing, cluster)
+    made = StacksOfRuns(config.folder)
+    recorded = made.take if options.change is not None and cluster is None else None
+    result = search_nodes(config, folder, options.workers, options.on_progress, options.failing, cluster, recorded)
+    if options.change is None:
+        return result
+    missed = (ELSEWHERE,) if cluster is not None else unreached(options.change, config.folder, made.stacks, NODES)
+    return replace(result, unreached=missed)
 
 
 def _judged(
@@ -205,7 +211,7 @@ def _searched(
     if changed is not None and options.depth < 2:
         result = replace(result, unreached=changed.unrecorded(trace))
     if options.change is not None and not recorded.facts.units:
-        stacks = recorded_stacks(recorded.subject, config.folder)
+        stacks = recorded_stacks(recorded.subject.trace, recorded.subject.provenance, config.folder)
         result = replace(result, unreached=unreached(options.change, config.folder, stacks))
     if changed is not None:
         result = changed.mark(result)

@@ -49,11 +49,13 @@ class Nodes(Project):
         built = build_nodes().controller.parent
         (self.cache / built.name).symlink_to(built)
 
-    def version(self, source: str, strategy: str = "dpor", more: str = "") -> None:
+    def version(
+        self, source: str, strategy: str = "dpor", more: str = "", config: str = NODES, crashes: int = 0
+    ) -> None:
         compiler = shlex.join(compilers.c_compiler()).replace('"', '\\"')
         (self.folder / "commit.c").write_text(source, encoding="utf-8")
         (self.folder / ".gitignore").write_text("commit\nout.json\n.crashcheck\n", encoding="utf-8")
-        config = NODES.format(compiler=compiler, strategy=strategy)
+        config = config.format(compiler=compiler, strategy=strategy, crashes=crashes)
         (self.folder / "crashcheck.toml").write_text(config + more, encoding="utf-8")
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", "A version")
@@ -125,6 +127,74 @@ def test_an_order_from_which_the_base_departs_is_not_compared_which_is_said_and_
     assert report["run"]["base"]["edits"] == ["crashcheck.toml: [bounds] changed."]
     summary = published(nodes.folder / "out.json")
     assert summary.splitlines()[0].count("Fails: ") == 1, summary
+
+
+UPDATES_C = """#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+static void __attribute__((noinline)) save(const char *text)
+{
+    int file = open("a", O_CREAT | O_WRONLY, 0600);
+    write(file, text, 1);
+    fsync(file);
+}
+static void __attribute__((noinline)) recover(void)
+{
+    unlink("a");
+}
+int main(int count, char **words)
+{
+    if (access("a", F_OK) == 0)
+        recover();
+    save(words[1]);
+    if (count > 2)
+        pause();
+    return 0;
+}
+"""
+UPDATES_PYTHON = """import os, sys
+def save():
+    os.fsync(os.open("b", os.O_CREAT | os.O_WRONLY))
+def compact():
+    os.truncate("b", 0)
+if len(sys.argv) > 2:
+    compact()
+save()
+"""
+UPDATING = """
+[build]
+command = "{compiler} -O2 -g commit.c -o commit"
+[[node]]
+name = "c"
+command = "./commit {{index}} stay"
+crash = ["process"]
+[[node]]
+name = "python"
+command = "python3 -S {{project}}/updates.py {{index}}"
+[bounds]
+crashes = {crashes}
+[strategy]
+name = "dfs"
+"""
+
+
+def not_run(report: dict[str, Any]) -> list[str]:
+    begins = "In these runs the nodes update no file by "
+    return [text.removeprefix(begins).partition(", which")[0] for text in report["run"]["caveats"] if begins in text]
+
+
+def test_functions_of_a_change_by_which_no_node_updated_a_file_are_named(nodes: Nodes) -> None:
+    """`recover` runs after a crash only, which is in few of the runs."""
+    (nodes.folder / "updates.py").write_text(UPDATES_PYTHON, encoding="utf-8")
+    nodes.version("int main(void) { return 0; }", config=UPDATING, crashes=0)
+    nodes.version(UPDATES_C, config=UPDATING, crashes=0)
+    (nodes.folder / "updates.py").write_text(UPDATES_PYTHON.replace("0)", "8)"), encoding="utf-8")
+    nodes.git("commit", "-qa", "--amend", "-m", "A version")
+    code, report = nodes.run()
+    assert (code, not_run(report)) == (0, ["`recover` (commit.c), `compact` (updates.py)"])
+    nodes.version(UPDATES_C, config=UPDATING, crashes=1)
+    code, report = nodes.run("--base", "main~2")
+    assert (code, not_run(report)) == (0, ["`compact` (updates.py)"])
 
 
 def test_where_the_base_cannot_be_built_a_finding_on_a_changed_line_is_introduced(nodes: Nodes) -> None:

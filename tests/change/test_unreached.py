@@ -134,7 +134,7 @@ save(const char *p)
 out:
 	return fsync(fd);
 }
-int tidy(const char *p)
+__attribute__((noinline, format(printf, 1, 2))) int tidy(const char *p)
 {
 	return rename(p, "x");
 }
@@ -211,6 +211,15 @@ def test_what_the_workload_calls_for_its_updates_is_known_to_update(tmp_path: Pa
     (warning,) = unreached(parse(new_file("a.py", text)), tmp_path, [stack])
     assert "`export` (a.py)" in warning
     assert unreached(parse(new_file("a.py", text)), tmp_path, [[Frame("save", "a.py", 2)]]) == ()
+
+
+def test_of_a_function_whose_last_call_is_a_jump_the_call_is_on_a_stack(tmp_path: Path) -> None:
+    """The stack has `main`, and where `rename` returns to: also in `main`."""
+    text = SOURCES["a.c"] + "int main(void)\n{\n\treturn tidy(path);\n}\n"
+    (tmp_path / "a.c").write_text(text, encoding="utf-8")
+    at = next(at for at, row in enumerate(text.split("\n"), 1) if "tidy(path)" in row)
+    stacks = [[Frame("save", "a.c", 0)], [Frame("main", "a.c", at)]]
+    assert unreached(parse(new_file("a.c", text)), tmp_path, stacks) == ()
 
 
 def test_tests_and_languages_of_which_no_line_is_known_are_left_out(tmp_path: Path) -> None:

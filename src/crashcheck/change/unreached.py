@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -16,12 +16,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crashcheck.analyzer.trace import Trace, read
 from crashcheck.change.diff import Diff, FileDiff, run_git
+from crashcheck.checker.findings.provenance import TraceProvenance
+from crashcheck.checker.nodes.stacks import facts_of
 from crashcheck.checker.results import Frame
-from crashcheck.checker.subject import Subject
+from crashcheck.checker.subject import Provenance
+from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.seal import seal
 from crashcheck.source import SourceTree, repository_of, source_lines
 from crashcheck.wording import listed
 
+WORKLOAD = "The workload updates no file"
+NODES = "In these runs the nodes update no file"
+ELSEWHERE = "Of runs on a cluster it is not known which functions that the change touches they executed."
 _LISTED = 5  # functions in a sentence
 _DRIVERS = {  # of git, by the suffix of a source
     **dict.fromkeys((".sh", ".bash"), "bash"),
@@ -67,6 +75,7 @@ _NOT_NAMES = {
     *("if", "for", "while"),
 }
 _NAMED = re.compile(r"([\w$]+[?!]?)\s*(?:<[^()]*>)?(?:\(|[=:](?!:))")
+_ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)")  # of a function in C
 _MODIFIERS = (
     r"\s*((export|default|public|private|protected|internal|abstract|final|sealed|data|static|pub(\([^)]*\))?)\s+)*"
 )
@@ -83,27 +92,71 @@ _MARK = "\x01"
 Stack = Sequence[Frame]  # innermost first; files relative to the repository, "" outside of it
 
 
-def recorded_stacks(subject: Subject, folder: Path) -> Iterator[Stack]:
+def recorded_stacks(trace: Trace, provenance: Provenance, folder: Path) -> Iterator[Stack]:
     """The lines by which a recorded program made its calls, by the stacks of its scripts and of its machine code."""
-    tree, repository, trace = SourceTree(folder), repository_of(folder), subject.trace
+    yield from _stacks_of(trace, trace.one_of_each_call(np.flatnonzero(trace.events["site"])), provenance, folder)
+
+
+def _stacks_of(trace: Trace, events: Iterable[int], provenance: Provenance, folder: Path) -> Iterator[Stack]:
+    tree, repository = SourceTree(folder), repository_of(folder)
 
     def named(function: str, file: str, line: int) -> Frame:
         return Frame(function, repository.name(tree.relative(file)), line)
 
-    for event in trace.one_of_each_call(np.flatnonzero(trace.events["site"])):
-        row = trace.events[event]
-        sites = map(trace.call_sites.get, (int(row["site"]), *trace.stack(int(row["stack"]))))
+    for event in events:
+        sites = map(trace.call_sites.get, _chain(trace, event))
         yield [named(site.name, site.module, site.line) for site in sites if site is not None and site.name]
-        own = subject.provenance.of(event)
+        own = provenance.of(event)
         if own is not None:
             callers = (named(frame.function, frame.file, frame.line) for frame in own.stack)
             yield [named(own.function, own.file, own.line), *callers]
 
 
-def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, ...]:
+def _chain(trace: Trace, event: int) -> tuple[int, ...]:
+    """The sites of the calls that led to an event, innermost first."""
+    row = trace.events[event]
+    return (int(row["site"]), *trace.stack(int(row["stack"])))
+
+
+class StacksOfRuns:
+    """`recorded_stacks` of the traces of many runs, of which most make the same calls: `stacks` are those so far.
+
+    `take` may be called by several threads at once. `folder`: of the project.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # constant
+        self._folder = folder
+        # changing
+        self.stacks: list[Stack] = []
+        self._known: set[tuple[object, ...]] = set()  # calls
+
+    def take(self, path: Path) -> None:
+        """Take note of a trace that nobody writes any more; of one that cannot be read, nothing."""
+        try:
+            seal(path)
+            trace = read(path)
+        except (CrashcheckError, OSError):  # its run was ended before it had begun
+            return
+        events = trace.one_of_each_call(np.flatnonzero(trace.events["site"]))
+        calls = {tuple(_same_in_all(trace, site) for site in _chain(trace, event)): event for event in events}
+        if new := calls.keys() - self._known:
+            self._known |= new
+            provenance = TraceProvenance(trace, facts_of(trace), self._folder)
+            self.stacks += _stacks_of(trace, sorted(map(calls.__getitem__, new)), provenance, self._folder)
+
+
+def _same_in_all(trace: Trace, site: int) -> object:
+    """What a site is in the traces of all runs of a program."""
+    unit = trace.unit_of(site)
+    return trace.call_sites.get(site) or (unit and (unit.key, site - unit.base))
+
+
+def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack], what: str = WORKLOAD) -> tuple[str, ...]:
     """A sentence that names functions of the change which update files, and of which no line is on one of the stacks.
 
-    Files in languages of which no line is there are left out: that lines of theirs were known, nothing shows.
+    It begins with `what`. Files in languages of which no line is there are left out: that lines of theirs were known,
+    nothing shows.
     """
     repository = repository_of(folder)
     sources = [
@@ -125,23 +178,35 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack]) -> tuple[str, .
     known = {_suffix(file) for file in lines if file}
     texts = [_Text.of(repository.root, file) for file in sources if _suffix(file.path) in known]
     updates = re.compile("|".join([_UPDATES, *(rf"\b{re.escape(name)}\(" for name in sorted(called))]))
+    jumped = set(_called_by_jumps(repository.root, lines))
     missed = [
         f"`{function.name}` ({function.file})" if function.name else function.file
         for function in _functions(texts)
         if function.touched
         and function.may_update(updates)
         and function.name not in names.get(function.file, ())
+        and function.name not in jumped
         and not function.lines & lines.get(function.file, set())
     ]
-    return not_run([*dict.fromkeys(missed)])
+    return not_run([*dict.fromkeys(missed)], what)
 
 
-def not_run(functions: Sequence[str], way_out: str = "") -> tuple[str, ...]:
-    """A sentence that names functions of the change which the workload did not run; nothing if there are none."""
+def _called_by_jumps(root: Path, lines: Mapping[str, Iterable[int]]) -> Iterator[str]:
+    """What lines of stacks call, where compilers make a jump of a last call: what jumps is on no stack."""
+    for file, numbers in lines.items():
+        if _DRIVERS.get(_suffix(file)) in ("cpp", "rust"):
+            texts = source_lines(root / file)
+            yield from (
+                name for at in numbers if 0 < at <= len(texts) for name in re.findall(r"(\w+)\(", texts[at - 1])
+            )
+
+
+def not_run(functions: Sequence[str], what: str = WORKLOAD, way_out: str = "") -> tuple[str, ...]:
+    """A sentence that names functions of the change which were not run; nothing if there are none."""
     if not functions:
         return ()
     which = listed(functions, _LISTED)
-    return (f"The workload updates no file by {which}, which the change touches: no crash there was tested{way_out}.",)
+    return (f"{what} by {which}, which the change touches: no crash there was tested{way_out}.",)
 
 
 def _suffix(path: str) -> str:
@@ -220,6 +285,7 @@ def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
 
 def _name(head: str) -> str:
     """Of a function that begins with a line."""
+    head = _ATTRIBUTE.sub("", head)
     names = (found[1] for found in _NAMED.finditer(head) if found[1] not in _NOT_NAMES)
     return next(names, (_words(head) or [head])[-1])
 

@@ -73,6 +73,7 @@ class NodeSetup:
     _free: queue.LifoQueue[int] = field(default_factory=queue.LifoQueue)  # the same ones again, whose checks may stay
     _programs: NodePrograms = field(default_factory=build_nodes)
     _disks: CrashDisk | None = None  # what crashes of machines leave; None: all that was written
+    recorded: Callable[[Path], None] | None = None  # is given the traces of all nodes of each run
     stays: bool = True  # whether a check with {states} is given one state after another
     _judges: dict[tuple[Path, Command], StateJudge] = field(default_factory=dict)  # by place
     _numbers: Iterator[int] = field(default_factory=count)  # of their workers
@@ -138,8 +139,8 @@ class NodeSetup:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         free = partial(self._free.put, number)
-        error_ns = self.nodes.clock_error_ns
-        return PlacedWorld(commands, folder, place, error_ns, free, self._disks, self._programs, name_calls)
+        error_ns, disks, programs = self.nodes.clock_error_ns, self._disks, self._programs
+        return PlacedWorld(commands, folder, place, error_ns, free, disks, programs, name_calls, self.recorded)
 
     def _command(self, number: int, name: str, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
@@ -241,6 +242,7 @@ class PlacedWorld(NodeWorld):
         crash_disk: CrashDisk | None,
         programs: NodePrograms,
         name_calls: NameCalls | None,
+        recorded: Callable[[Path], None] | None,
     ) -> None:
         self._place = place
         self._set_free = free
@@ -252,6 +254,7 @@ class PlacedWorld(NodeWorld):
             crash_disk=crash_disk,
             programs=programs,
             name_calls=name_calls,
+            recorded=recorded,
             private=place / "private",  # in memory, where there is room: making and removing folders on a disk waits
         )
 
@@ -274,11 +277,12 @@ def search_nodes(
     on_progress: OnProgress,
     failing: Path | None = None,
     cluster: Callable[[NodeSetup], AbstractContextManager[NodeRunner]] | None = None,
+    recorded: Callable[[Path], None] | None = None,
 ) -> RunResult:
     """Search the orders of actions of a configuration's nodes. Raises CrashcheckError.
 
     `failing`: a file of the orders that failed in the last run, taken first; it gets those of this run. `cluster`:
-    makes the runs.
+    makes the runs. `recorded`: is given the traces of all nodes of each run that is made here.
     """
     assert config.nodes is not None
     last = LastOrders(failing)
@@ -286,7 +290,7 @@ def search_nodes(
         shutil.rmtree(killed / _FOLDER, ignore_errors=True)
     with ExitStack() as ending:
         states = ending.enter_context(image_folder.held_home(folder, STATE_BYTES, jobs + 1))
-        setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states)
+        setup = NodeSetup(config, config.nodes, folder / _FOLDER, jobs + 1, states, recorded=recorded)
         ending.callback(shutil.rmtree, setup.folder, ignore_errors=True)
         digest = setup.digest()
         elsewhere = None if cluster is None else ending.enter_context(cluster(setup))
