@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from time import monotonic
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.cuts import Cuts, nodes_of
@@ -249,11 +250,20 @@ class _Executing:
     def _took(self, action: Action) -> ActionResult | None:
         """What an action leads to; None if its node does not come to rest."""
         try:
-            return self._world.take(action)
+            return self._took_to_rest(action)
         except NodeError as error:
             if error.slug != "node-unrest":
                 raise
             return None
+
+    def _took_to_rest(self, action: Action) -> ActionResult:
+        """What an action leads to. Raises NodeError."""
+        began_s = monotonic()
+        try:
+            return self._world.take(action)
+        except NodeError as error:
+            error.action, error.seconds = action, monotonic() - began_s
+            raise
 
     def _uncontrolled(self) -> Iterator[str]:
         for node, each in sorted(self._world.uncontrolled.items()):
@@ -272,7 +282,7 @@ class _Executing:
             first = next((action for action in offered if action.kind in kinds or action in answers), None)
             if first is None:
                 return offered
-            result = self._world.take(first)
+            result = self._took_to_rest(first)
             if first.kind is ActionKind.CONNECT:
                 answers.update(delivery_of(message) for message in result.sent if not message.data)
             self._set_up.append(result)

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from crashcheck.checker.budget import Budget, Meter, OutOfTime, Progress
 from crashcheck.checker.nodes.dependence import BOUND_OF
-from crashcheck.checker.nodes.describe import Describer
+from crashcheck.checker.nodes.describe import Describer, RunFacts
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, Pair, until_failure
 from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
 from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execution_of
@@ -198,6 +198,7 @@ class NodeSearch:
             self._under_way.end()
             self._pool.shutdown(cancel_futures=True)
         found = self._findings.values()
+        restless = map(self._restless_at_end, self._under_way.restless)
         unused = self._used.warnings(self._rules.failures, self._describer.numbered)
         return NodeSearchResult(
             findings=tuple(one for one in found if not one.uncertain),
@@ -206,7 +207,7 @@ class NodeSearch:
             stop_reason=stop,
             runs=self._runs,
             cut=self._schedules.cut - self._followed,
-            warnings=(*loop.reached.warnings, *self._unrepeated(), *self._remade(), *unused),
+            warnings=(*loop.reached.warnings, *self._unrepeated(), *self._remade(), *restless, *unused),
             uncontrolled=tuple(self._uncontrolled),
             discoveries=tuple(self._discoveries.values()),
             passed=frozenset(self._passed),
@@ -394,6 +395,11 @@ class NodeSearch:
                 f"{len(self._kept_from_rest)} runs were made again, because a node ({names}) did not come to rest, and "
                 "then did: other programs may keep it from computing"
             )
+
+    def _restless_at_end(self, last: tuple[Action, float]) -> str:
+        action, seconds = last
+        node, what = self._describer.node(action.node), self._describer.clause(action, RunFacts())
+        return f"a run was ended with the search: {node} had not come to rest for {seconds:.1f} s after {what}"
 
     def _fails_once(self, what: str) -> None:
         self._flaky += 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.nodes.paths import SleepPath
 from crashcheck.checker.nodes.runs import NodeRun, RunRules, execute
-from crashcheck.runtime.nodes.actions import NodeError, World
+from crashcheck.runtime.nodes.actions import Action, NodeError, World
+
+_RESTLESS_S = 1.0  # an action takes milliseconds, and the start of a Java program less than a second
 
 
 class RunsUnderWay:
@@ -14,6 +16,7 @@ class RunsUnderWay:
     def __init__(self) -> None:
         self._worlds: list[World] = []
         self._over = False
+        self.restless: list[tuple[Action, float]] = []  # in which runs were ended, for so many seconds until then
 
     def execute(self, world: World, path: SleepPath, rules: RunRules, *, until_failure: bool = False) -> NodeRun:
         """As `runs.execute`. Raises OutOfTime if the run was ended, Diverged, NodeError."""
@@ -24,6 +27,8 @@ class RunsUnderWay:
             return execute(world, path, rules, until_failure=until_failure)
         except NodeError as error:
             if self._over:
+                if error.action is not None and error.seconds >= _RESTLESS_S:
+                    self.restless.append((error.action, error.seconds))
                 raise OutOfTime from error
             raise
         finally:

@@ -17,7 +17,13 @@ from crashcheck.runtime.sparse import copy_tree
 
 
 class NodeError(CrashcheckError):
-    """Why a run of nodes cannot continue, for the user."""
+    """Why a run of nodes cannot continue, for the user.
+
+    `action`: the one that was under way, if that is known, since `seconds`.
+    """
+
+    action: Action | None = None
+    seconds = 0.0
 
 
 class ActionKind(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -337,6 +338,17 @@ def test_a_node_that_computes_for_ever_ends_with_the_budget(at: int, jobs: int) 
     found = searched(program, "dfs", jobs, seconds=0.5, world=lambda program: Endless(program, numbers, at))
     assert found.stop_reason is StopReason.BUDGET_SECONDS
     assert found.runs <= at
+
+
+def test_a_run_that_the_end_of_the_budget_ended_in_a_long_action_is_named() -> None:
+    program = two_phase_commit(planted=False, votes="yny")
+    found = searched(program, "dfs", seconds=1.5, world=lambda program: Endless(program, count(), 5))
+    (warning,) = found.warnings
+    assert re.fullmatch(
+        r"a run was ended with the search: (\w+) had not come to rest for 1\.\d s after a message from \w+ to \1 "
+        r"is delivered",
+        warning,
+    )
 
 
 class Counted(MessageWorld):
