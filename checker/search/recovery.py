@@ -107,7 +107,7 @@ class _Recoveries:
         if stop is StopReason.EXHAUSTED:
             return result
         note = f"of {describe.count(loop.reached.executed, 'crash image')} the {CRASHED}"
-        # How much suffices for a verdict is decided by the search above, which tested all that it had.
+        # Whether enough was tested for a verdict depends on the search above, which tested everything.
         states = replace(result.states, feasible_exact=False, feasible_note=note, signatures=0, signatures_tested=0)
         return replace(result, states=states)
 

@@ -210,7 +210,7 @@ def _searched(
     result = run_summary.summarise(config, recorded, found, warnings, 0.0)
     if changed is not None and options.depth < 2:
         result = replace(result, unreached=changed.unrecorded(trace))
-    if options.change is not None and not recorded.facts.units:
+    if options.change is not None and options.depth < 2 and not recorded.facts.units:
         stacks = recorded_stacks(recorded.subject.trace, recorded.subject.provenance, config.folder)
         result = replace(result, unreached=unreached(options.change, config.folder, stacks))
     if changed is not None:
