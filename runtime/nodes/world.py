@@ -94,6 +94,7 @@ class NodeWorld(World):
         self._clocks = NodeClocks(self._nodes, clock_error_ns)
         self._network = Network(len(commands))
         self._cuts: set[tuple[int, int]] = set()
+        self._failed = False  # a node did, or did not come to rest: then there are no more actions
         self._log: list[str] = []  # a line for each action
         self.uncontrolled: dict[int, list[str]] = {}
         self.untried_disks = 0
@@ -182,8 +183,10 @@ class NodeWorld(World):
     def stacks(self) -> Mapping[int, tuple[str, ...]]:
         if self._calls is None:
             return {}
+        if self._failed:
+            self._controller.wait()  # it ends, and all processes with it
         for number, node in enumerate(self._nodes):
-            if node.answers:
+            if node.answers and not self._failed:
                 self._order(NodeOrder.KILL, number, ActionStep(), other=1)  # which ends its trace
         return self._calls.named()
 
@@ -437,6 +440,7 @@ class NodeWorld(World):
         elif frame.tag == NodeEvent.UNCONTROLLED:
             self.uncontrolled.setdefault(frame.node, []).append(frame.data.decode(errors="replace"))
         elif frame.tag in (NodeEvent.FAILED, NodeEvent.UNREST):
+            self._failed = True
             raise error_of(frame, self._name_of(frame.node))
         elif frame.tag == NodeEvent.REST:
             self.calls = frame.value

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.nodes.stacks import SenderStacks
-from crashcheck.runtime.nodes.actions import Action, ActionKind
+from crashcheck.runtime.nodes.actions import Action, ActionKind, NodeError
 from crashcheck.runtime.nodes.machines import NodeCommand
 from crashcheck.runtime.nodes.world import NodeWorld
 from support.node_runs import by_default
@@ -27,9 +27,9 @@ time.sleep(9)
 """
 
 
-def started(tmp_path: Path, stacks: SenderStacks | None) -> NodeWorld:
+def started(tmp_path: Path, stacks: SenderStacks | None, program: str = PROGRAM) -> NodeWorld:
     """A world in which the first node has sent two datagrams."""
-    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
     words = (sys.executable, "-S", "-E", str(tmp_path / "program.py"))
     commands = [NodeCommand(words, crash=frozenset({"process"})), NodeCommand(("sleep", "9"))]
     return NodeWorld(commands, tmp_path / "world", name_calls=stacks)
@@ -49,6 +49,16 @@ def test_messages_have_the_calls_that_sent_them_also_after_a_crash_of_the_proces
         (b"done", ("send (program.py:4)", "<module> (program.py:8)")),
     ]
     assert again == first
+
+
+def test_messages_of_a_node_that_does_not_come_to_rest_have_the_calls_that_sent_them(tmp_path: Path) -> None:
+    world = started(tmp_path, SenderStacks(tmp_path), PROGRAM.replace("time.sleep(9)", "while True: pass"))
+    try:
+        with pytest.raises(NodeError, match="node-unrest"):
+            world.take(Action(ActionKind.START, 0))
+        assert ("send (program.py:4)", "<module> (program.py:8)") in world.stacks().values()
+    finally:
+        world.close()
 
 
 JAVASCRIPT = """const net = require('net');
