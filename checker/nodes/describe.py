@@ -116,19 +116,14 @@ class Describer:
         """What is wrong, and which actions lead to it."""
         run, failure = minimal.run, minimal.run.failure
         assert failure is not None
-        what = self.failure(failure)
-        actions = until_failure(run)
-        pair = minimal.pair or ()
-        lost = [each for each in actions if (each in facts.lost or each.kind is ActionKind.LAPSE) and each not in pair]
+        what, telling = self.failure(failure), _telling(run, minimal.pair, facts)
         if minimal.pair is not None:
             first, second = minimal.pair
             words = self.subject if first.kind is second.kind else self.clause
             before = f"{self.clause(first, facts)} before {words(second, facts)}"
-            return f"{what} if {' and '.join([before, *(self.clause(each, facts) for each in lost)])}"
-        telling = [each for each in actions if each.kind in BOUND_OF or each in lost] or actions[-1:]
-        by_default = all(run.enabled[at][0] == action for at, action in enumerate(actions))
+            return f"{what} if {' and '.join([before, *(self.clause(each, facts) for each in telling[2:])])}"
         clauses = [self.clause(each, facts) for each in telling]
-        return f"{what} in the default order of actions" if by_default else f"{what} if {' and '.join(clauses)}"
+        return f"{what} if {' and '.join(clauses)}" if clauses else f"{what} in the default order of actions"
 
     def failure(self, failure: RunFailure) -> str:
         """What is wrong, as a clause."""
@@ -188,10 +183,10 @@ class Describer:
         return f"{self.subject(action, facts)} {verb}"
 
     def _location(self, run: NodeRun, pair: Pair | None, facts: RunFacts) -> Location:
-        """Where an update that was lost was made, or the message of the pair is sent, if that is known; else the nodes'
-        place in the configuration."""
+        """Where an update that was lost was made, or a message that the sentence names is sent, if that is known; else
+        the nodes' place in the configuration."""
         frames = [result.disk.place for result in run.results if result.disk is not None]
-        for action in pair or ():
+        for action in _telling(run, pair, facts):
             frames += _stack_of(action, facts)
         for frame in frames:
             if found := _FRAME.fullmatch(frame):
@@ -245,6 +240,18 @@ class Describer:
         code = failure.value if failure.wrong is Wrong.STATUS else None
         outcome = Outcome.TIMEOUT if failure.wrong in (Wrong.DEADLOCK, Wrong.DIVERGENCE) else Outcome.FAIL
         return Verdict(outcome, code, None, text, False, 0.0, signs(text.splitlines()))
+
+
+def _telling(run: NodeRun, pair: Pair | None, facts: RunFacts) -> Sequence[Action]:
+    """The actions that lead to a failure, as its sentence names them: those of the pair first; none if all came in the
+    default order."""
+    actions = until_failure(run)
+    lost = [one for one in actions if (one in facts.lost or one.kind is ActionKind.LAPSE) and one not in (pair or ())]
+    if pair is not None:
+        return [*pair, *lost]
+    if all(run.enabled[at][0] == action for at, action in enumerate(actions)):
+        return ()
+    return [one for one in actions if one.kind in BOUND_OF or one in lost] or actions[-1:]
 
 
 def _id(failure: RunFailure, message: str) -> str:

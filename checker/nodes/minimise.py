@@ -132,9 +132,15 @@ class Minimising:
         while some := list(islice(reordered, _AT_ONCE)):
             runs = yield [order for _, order in some]
             for (pair, _), run in zip(some, runs, strict=True):
-                if not _same(run, self.best):
+                if _precedes(run, *reversed(pair)) and not _same(run, self.best):
                     return pair
         return None
+
+
+def _precedes(run: NodeRun, earlier: Action, later: Action) -> bool:
+    """Whether an action happened, and another one not before it: a run may end before, or depart from what is asked."""
+    happened = [action for action in run.chosen if action in (earlier, later)]
+    return happened[:1] == [earlier]
 
 
 def _same(run: NodeRun, other: NodeRun) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from threading import Event
@@ -16,12 +16,12 @@ from crashcheck.checker.budget import Budget
 from crashcheck.checker.evidence import ActionOrder
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.paths import Branch, SleepPath
-from crashcheck.checker.nodes.runs import NodeRole, RunRules, execute, execution_of
+from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks, execute, execution_of
 from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
-from crashcheck.checker.results import Location, StopReason
+from crashcheck.checker.results import Location, Outcome, StopReason, Verdict
 from crashcheck.checker.search.schedules import Diverged
-from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError
+from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeError, World
 from support.message_programs import Does, MessageProgram, MessageWorld, two_phase_commit
 
 STRATEGIES: Sequence[NodeStrategy] = ("random", "dfs", "dpor", "bounded-dpor", "hybrid")
@@ -94,6 +94,30 @@ def test_a_lost_message_that_nobody_repeats_is_a_deadlock() -> None:
         "n0 waits for ever if `answer` from n1 to n0 is lost",
         "n0 waits for ever if `ask` from n0 to n1 is lost",
     ]
+
+
+class Placed(MessageWorld):
+    """All messages are sent by one line."""
+
+    def stacks(self) -> Mapping[int, tuple[str, ...]]:
+        return {0: ("ask (client.py:7)",)}
+
+
+def test_a_finding_without_a_pair_is_where_the_message_was_sent_that_its_sentence_names() -> None:
+    program = lost_reply(retries=False)
+    roles = [NodeRole("n0", ends=True), NodeRole("n1")]
+    rules, describer = RunRules(roles, 300, program.failures), Describer(roles, "none", CONFIGURED)
+    search = NodeSearch(
+        lambda: MessageWorld(program),
+        rules,
+        NodePlan("dpor"),
+        describer,
+        repr,
+        Budget(),
+        placing=lambda: Placed(program),
+    )
+    places = [(one.location.file, one.location.line, one.location.function) for one in search.run().findings]
+    assert places == [("client.py", 7, "ask")] * 2
 
 
 @pytest.mark.parametrize("strategy", ["dfs", "dpor"])
@@ -338,6 +362,36 @@ def test_a_node_that_computes_for_ever_ends_with_the_budget(at: int, jobs: int) 
     found = searched(program, "dfs", jobs, seconds=0.5, world=lambda program: Endless(program, numbers, at))
     assert found.stop_reason is StopReason.BUDGET_SECONDS
     assert found.runs <= at
+
+
+class AfterRestart(RunChecks):
+    """Fails if node 0 ends once node 1 has started again."""
+
+    def __init__(self) -> None:
+        self._restarted = False
+
+    def after(self, world: World, result: ActionResult) -> Verdict | None:
+        self._restarted |= (result.action.kind, result.action.node) == (ActionKind.RESTART, 1)
+        fails = self._restarted and result.ended is not None
+        return Verdict(Outcome.FAIL, 1, None, "", False, 0.0) if fails else None
+
+
+def test_two_actions_are_no_pair_if_the_second_one_did_not_happen_in_the_run_that_passes() -> None:
+    """That run ends with node 0, before node 1 starts again and sends what would be first."""
+    program = MessageProgram(
+        3,
+        lambda node: Does("", {1: [(1, "data")], 2: [(0, "go")]}.get(node, ())),
+        lambda node, memory, sender, data: Does("", ends=None if node else 0),
+        failures={"crashes": 1},
+    )
+    roles = [NodeRole(f"n{node}", ends=node == 0) for node in range(3)]
+    rules = RunRules(roles, 300, program.failures, checks=StateChecks(lambda world: AfterRestart(), after_each=True))
+    search = NodeSearch(
+        lambda: MessageWorld(program), rules, NodePlan("dfs"), Describer(roles, "none", CONFIGURED), repr, Budget()
+    )
+    messages = [finding.message for finding in search.run().findings]
+    assert "the check fails if n1 is killed" in messages
+    assert not [text for text in messages if "starts again before `data`" in text]
 
 
 def test_a_run_that_the_end_of_the_budget_ended_in_a_long_action_is_named() -> None:
