@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,21 +32,28 @@ from crashcheck.checker.findings.programs import no_line
 from crashcheck.checker.findings.schedule import Schedule
 from crashcheck.checker.findings.stretches import GIVEN_UP
 from crashcheck.checker.findings.undo_logs import UndoLogs
-from crashcheck.checker.results import TO_SETTLE, Finding, FindingKind, Location
+from crashcheck.checker.results import KILL_SHOWS_IT, TO_SETTLE, Finding, FindingKind, Location
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.subject import Subject
 from crashcheck.checker.token import Level, Token, digest
 from crashcheck.runtime.trace_format import Kind as Event
+from crashcheck.runtime.trace_format import StoreFlag
 from crashcheck.wording import listed
 
-KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"
 KILL_FAILS_TOO = "`kill -9` {} it, too, {}: nothing is reordered there, so no flush, fence or sync is enough"
+ROBUST_MUTEX = (
+    "no reordering needed; where only the process dies, the kernel marks the robust mutex that it holds (EOWNERDEAD), "
+    "which no power failure does"
+)
 NO_KNOWN_MOMENT = "stores through a mapping may have been earlier than recorded: `kill -9` need not show it"
 NEEDS_HALF_STORE = (
     "only if half of a misaligned store survives: that power loss never tears a store of at most 8 bytes is documented "
     "only for one that crosses no 8-byte boundary"
 )
 UNEXPLAINED = f"it touches bytes that something untraced also wrote{TO_SETTLE}{TRACE_ALL}"
+
+# Of a mutex's kind, and of its lock's word: PTHREAD_MUTEX_ROBUST_NORMAL_NP, FUTEX_TID_MASK and FUTEX_OWNER_DIED.
+_ROBUST, _HELD, _OWNER_DIED = 16, 0x3FFFFFFF, 0x40000000
 
 MOST_CASES = 10_000
 _ALSO_SHOWN = 5
@@ -340,10 +348,16 @@ class Register:
         cause = draft.cause
         if cause.prefix and not draft.uncertain:
             known = cause.moment is None or self.subject.is_known_moment(cause.moment)
-            yield KILL_SHOWS_IT if known else NO_KNOWN_MOMENT
+            marked = cause.moment is not None and _holds_robust_mutex(self.subject, cause.moment)
+            yield (ROBUST_MUTEX if marked else KILL_SHOWS_IT) if known else NO_KNOWN_MOMENT
             if section := describe.until(self.subject, cause):
                 yield section
-        if cause.killed is not None and not draft.uncertain and self.subject.is_known_moment(cause.killed):
+        if (
+            cause.killed is not None
+            and not draft.uncertain
+            and self.subject.is_known_moment(cause.killed)
+            and not _holds_robust_mutex(self.subject, cause.killed)
+        ):
             shows = "shows" if draft.kill_proved else "probably shows"
             yield KILL_FAILS_TOO.format(shows, describe.just_before(self.subject, cause.killed))
         if self.subject.torn(cause.state):
@@ -455,3 +469,19 @@ class Register:
         if lost is not None:
             return lost, None
         return Location("", 0, 0, "", "", ()), None
+
+
+def _holds_robust_mutex(subject: Subject, moment: int) -> bool:
+    """Whether a thread holds a robust mutex in a watched file just before an event.
+
+    Of atomic updates only those of mutexes that are not plain have a mutex's 40 bytes: the lock's word first, its kind
+    at offset 16 (glibc, `struct __pthread_mutex_s`; the kernel's robust-futex-ABI has the bits of the word).
+    """
+    events = subject.trace.events[:moment]
+    mutexes = (events["kind"] == Event.STORE) & ((events["flags"] & StoreFlag.ATOMIC) != 0) & (events["size"] == 40)
+    latest = {(int(events["file"][at]), int(events["offset"][at])): at for at in np.flatnonzero(mutexes).tolist()}
+    for at in latest.values():
+        word, kind = struct.unpack_from("<I12xI", subject.trace.data(at))
+        if kind & _ROBUST and word & _HELD and not word & _OWNER_DIED:
+            return True
+    return False

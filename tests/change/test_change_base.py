@@ -10,7 +10,7 @@ import pytest
 
 from crashcheck.change import kept_results
 from crashcheck.change.base import documents_only
-from crashcheck.checker.findings.register import KILL_SHOWS_IT
+from crashcheck.checker.results import KILL_SHOWS_IT
 from crashcheck.config import parse
 from support.ledger import APART, CONFIG, PERSISTED, SOURCE
 from support.versions import Project, compared

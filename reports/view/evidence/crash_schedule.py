@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crashcheck.checker.evidence import CrashSchedule, RecoveryCrash, ScheduleStep
-from crashcheck.checker.results import Finding, FindingKind
+from crashcheck.checker.results import KILL_SHOWS_IT, Finding, FindingKind
 from crashcheck.models import family_of
 from crashcheck.reports.view import sentences
 from crashcheck.reports.view.evidence.values import Context, EvidenceView, FlowStep, Nearby, Renderer
@@ -52,7 +52,7 @@ def view(finding: Finding, crash: CrashSchedule, context: Context) -> CrashView:
     return CrashView(
         title="Crash schedule",
         occasion="crash",
-        after="after kill -9" if "kill -9" in finding.note else "after a power failure",
+        after="after kill -9" if KILL_SHOWS_IT in finding.note else "after a power failure",
         summary=point,
         sentence=_sentence(finding, crash),
         assumes=sentences.model_sentence(finding.model),

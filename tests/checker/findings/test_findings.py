@@ -21,11 +21,11 @@ from crashcheck.checker.findings.classify import Classifier
 from crashcheck.checker.findings.describe import name_of
 from crashcheck.checker.findings.identity import Identities
 from crashcheck.checker.findings.prefix_proof import NO_SNAPSHOT, ON_REAL_FILES
-from crashcheck.checker.findings.register import KILL_SHOWS_IT, UNEXPLAINED
+from crashcheck.checker.findings.register import UNEXPLAINED
 from crashcheck.checker.images.real_files import RealFiles
 from crashcheck.checker.oracles.exit_status import ExitStatus
 from crashcheck.checker.policy import Suppression
-from crashcheck.checker.results import FindingKind, Frame, StopReason, Verdict
+from crashcheck.checker.results import KILL_SHOWS_IT, FindingKind, Frame, StopReason, Verdict
 from crashcheck.checker.search import failures
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.strategies.exhaustive import Exhaustive

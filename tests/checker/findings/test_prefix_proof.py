@@ -28,9 +28,8 @@ from crashcheck.checker.findings.prefix_proof import (
     DigestedRun,
     PrefixProof,
 )
-from crashcheck.checker.findings.register import KILL_SHOWS_IT
 from crashcheck.checker.images.real_files import RealFiles
-from crashcheck.checker.results import TO_SETTLE
+from crashcheck.checker.results import KILL_SHOWS_IT, TO_SETTLE
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.checker.verdicts.other_files import run_on_files

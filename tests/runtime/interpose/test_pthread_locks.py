@@ -11,6 +11,8 @@ import pytest
 
 from crashcheck.analyzer.trace.completeness import check
 from crashcheck.analyzer.trace.reader import read
+from crashcheck.checker.findings.register import ROBUST_MUTEX
+from crashcheck.checker.results import KILL_SHOWS_IT
 from crashcheck.runtime import build
 from support.command_line import run_crashcheck
 
@@ -98,3 +100,54 @@ def test_a_mutex_that_a_crash_leaves_held_is_found(
     held = "no flush can help: `counter.mutex` at counter.c:14 is a lock that is still held after the crash, "
     then = "and the check fails for that; release it when the files are opened again"
     assert fixes == [held + then] * code
+
+
+ROBUST = r"""
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+struct pair { pthread_mutex_t mutex; char apart[24]; unsigned long left, right; };
+int main(int argc, char **argv)
+{
+    int file = open(argv[1], O_RDWR | O_CREAT, 0644);
+    if (ftruncate(file, sizeof(struct pair)))
+        return 2;
+    struct pair *pair = mmap(0, sizeof *pair, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (argc > 2) {
+        int got = pthread_mutex_trylock(&pair->mutex);
+        return got != EOWNERDEAD && pair->left != pair->right; /* else it would repair the pair */
+    }
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setrobust(&kind, ROBUST);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&pair->mutex, &kind);
+    pthread_mutex_lock(&pair->mutex);
+    pair->left++;
+    pair->right++;
+    pthread_mutex_unlock(&pair->mutex);
+    __builtin_ia32_clflush(pair);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "note"),
+    [("PTHREAD_MUTEX_ROBUST", ROBUST_MUTEX), ("PTHREAD_MUTEX_STALLED", KILL_SHOWS_IT)],
+)
+def test_the_kernel_marks_a_robust_mutex_of_a_killed_process_so_no_note_claims_that_it_fails(
+    kind: str, note: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "counter.c").write_text(ROBUST.replace("ROBUST);", f"{kind});"), encoding="utf-8")
+    config = CONFIG.replace('[check]\ncommand = "./counter {pool}/p"', '[check]\ncommand = "./counter {pool}/p check"')
+    (tmp_path / "crashcheck.toml").write_text(config, encoding="utf-8")
+    done = run_crashcheck("run", "--format", "json=report.json", cwd=tmp_path, env=environment)
+    assert done.returncode == 1, done.stderr
+    findings = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["findings"]
+    notes = [finding["note"] for finding in findings]
+    assert any(note in each for each in notes), notes
+    other = KILL_SHOWS_IT if note is ROBUST_MUTEX else ROBUST_MUTEX
+    assert not any(other in each for each in notes), notes
