@@ -32,11 +32,13 @@ _PRIVATE = (0o600, 0o400, 0o444, 0o700)  # permissions that makers of temporary 
 _WHOLE = 10  # characters that mktemp(1) and the mkstemp of BSD replace; others replace six
 _ANY = "…"
 _CLOCK = re.compile(r"\d+[.:]\d[\d.:]*|\d{4}-\d\d-\d\d")  # in what is printed: a time, a duration, a date
-_DIGITS = re.compile(r"(?<!\d)\d+(?!\d)")
+_DIGEST = r"(?<![A-Za-z0-9])(?=(?:\d*[a-f]){4})[0-9a-f]{32,}(?![A-Za-z0-9])"  # its digits are no time, nor a process
+_DIGITS = re.compile(rf"{_DIGEST}|(?<!\d)\d+(?!\d)")
 _PYTHON = re.compile(r"(?<![A-Za-z0-9])tmp[a-z0-9_]{8}(?![A-Za-z0-9_])")  # tempfile
 _PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.]*$)")  # tempfile, with a prefix
 _CHOSEN = re.compile(  # wherever it is in a new name
-    r"(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
+    rf"(?P<digest>{_DIGEST})"  # kept
+    r"|(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
     r"|(?<=0x)[0-9a-f]{8,}"  # an address
     r"|(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[147][0-9A-Fa-f]{3}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"  # a UUID
     r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
@@ -92,7 +94,7 @@ class ShownNames:
 
     def text(self, text: str) -> str:
         """What was printed, without numbers of processes, times, durations and addresses."""
-        return _CLOCK.sub(_ANY, _CHOSEN.sub(_RANDOM, self._without_process(text)))
+        return _CLOCK.sub(_ANY, _CHOSEN.sub(lambda found: found["digest"] or _RANDOM, self._without_process(text)))
 
     def _without_process(self, name: str) -> str:
         return _DIGITS.sub(lambda found: _PROCESS if found[0] in self._processes else found[0], name)
@@ -103,7 +105,9 @@ class ShownNames:
 
     def _without_chance(self, trace: Trace, call: NameEvent, given: str) -> str:
         without_process = self._without_process(given)
-        name = _CHOSEN.sub(lambda found: found[0] if self._is_old(found[0]) else _RANDOM, without_process)
+        name = _CHOSEN.sub(
+            lambda found: found[0] if found["digest"] or self._is_old(found[0]) else _RANDOM, without_process
+        )
         exclusive = int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
         if name != without_process or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
             return name

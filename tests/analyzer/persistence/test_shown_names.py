@@ -62,6 +62,8 @@ def test_what_is_random_in_an_exclusive_name_is_left_out(name: str, shown: str, 
         ("00000000000000001024.log", "00000000000000001024.log"),
         ("000000010000000000000001", "000000010000000000000001"),
         ("4b825dc642cb6eb9a060e54bf8d69288fbee49", "4b825dc642cb6eb9a060e54bf8d69288fbee49"),
+        ("d1a5ac9a015fac2ef7b341673635512a1511f41f", "d1a5ac9a015fac2ef7b341673635512a1511f41f"),
+        ("4b825dc642cb6eb9a100e54bf8d69288fbee49", "4b825dc642cb6eb9a100e54bf8d69288fbee49"),
         ("internationalization1", "internationalization1"),
     ],
 )
