@@ -249,9 +249,14 @@ def _telling(run: NodeRun, pair: Pair | None, facts: RunFacts) -> Sequence[Actio
     lost = [one for one in actions if (one in facts.lost or one.kind is ActionKind.LAPSE) and one not in (pair or ())]
     if pair is not None:
         return [*pair, *lost]
-    if all(run.enabled[at][0] == action for at, action in enumerate(actions)):
+    unusual = [action for at, action in enumerate(actions) if run.enabled[at][0] != action]
+    if not unusual:
         return ()
-    return [one for one in actions if one.kind in BOUND_OF or one in lost] or actions[-1:]
+    if failures := [one for one in actions if one.kind in BOUND_OF or one in lost]:
+        return failures
+    # That a time-out fires early is no failure, and it takes that: a client asks again, for example.
+    early = [one for one in unusual if one.kind is ActionKind.TIMER][-1:]
+    return [*dict.fromkeys((*early, *actions[-1:]))]
 
 
 def _id(failure: RunFailure, message: str) -> str:

@@ -204,6 +204,34 @@ def test_partial_orders_include_those_in_which_a_time_out_comes_before_what_make
     ]
 
 
+def test_a_time_out_that_fires_early_is_named_where_no_two_actions_may_change_places(tmp_path: Path) -> None:
+    """What would have stopped it, an answer from the third node by way of the first, is not sent yet."""
+    server = (
+        "import socket\ns = socket.socket(2, 2); s.bind(('10.0.0.1', 7)); client = None\n"
+        "for at in range(4):\n data, sender = s.recvfrom(9)\n"
+        " if data == b'kept': s.sendto(b'done', client)\n"
+        " else:\n  print('applied', flush=True)\n  client = sender\n  s.sendto(b'copy', ('10.0.0.3', 7))"
+    )
+    client = (
+        "import socket\ns = socket.socket(2, 2); s.settimeout(1)\nfor at in range(2):\n"
+        " s.sendto(b'add', ('10.0.0.1', 7))\n try: s.recv(9); break\n except TimeoutError: pass"
+    )
+    backup = (
+        "import socket\ns = socket.socket(2, 2); s.bind(('10.0.0.3', 7))\n"
+        "while True: s.sendto(b'kept', s.recvfrom(9)[1])"
+    )
+    for name, text in (("server", server), ("client", client), ("backup", backup)):
+        (tmp_path / f"{name}.py").write_text(text)
+    command = '[[node]]\nname = "{0}"\ncommand = "python3 {{project}}/{0}.py"\n'
+    text = "".join(map(command.format, ("server", "client", "backup")))
+    text += '[check]\nafter = "test `grep -c applied {state}/n0.output` -lt 2"\n[strategy]\nname = "dpor"\n'
+    _, report, printed = run(tmp_path, text)
+    assert [finding["message"] for finding in report["findings"]] == [
+        "the check fails if timer 1 of client fires and `add` from client to server "
+        "(<module> at client.py:4) is delivered"
+    ], printed
+
+
 def test_the_reset_and_the_refusal_of_a_connection_are_named(tmp_path: Path) -> None:
     """The client has closed its connection when the server writes, and finds nobody at another port."""
     server = (
