@@ -159,10 +159,13 @@ def _failures(run: NodeRun) -> Sequence[int]:
 
 def _without(actions: Sequence[Action], places: Sequence[int]) -> list[Action]:
     """Without what is at some places; a message that is delivered twice there is delivered once."""
-    once = {
-        at: actions[at]._replace(kind=ActionKind.DELIVER) for at in places if actions[at].kind is ActionKind.DUPLICATE
-    }
+    once = {at: _as_delivered(actions[at]) for at in places if actions[at].kind is ActionKind.DUPLICATE}
     return [once.get(at, action) for at, action in enumerate(actions) if at in once or at not in places]
+
+
+def _as_delivered(action: Action) -> Action:
+    """The delivery of a message that is delivered twice; other actions as they are."""
+    return action._replace(kind=ActionKind.DELIVER) if action.kind is ActionKind.DUPLICATE else action
 
 
 def _out_of_order(run: NodeRun) -> Sequence[tuple[Action, Action]]:
@@ -197,6 +200,8 @@ def _reordered(run: NodeRun) -> Iterator[tuple[Pair, Sequence[Action]]]:
     order = order_of(run)
     for later in range(len(actions) - 1, -1, -1):
         for earlier in order.reversible(later):
+            if _as_delivered(actions[earlier]) == _as_delivered(actions[later]):
+                continue  # a message cannot be delivered twice once it was delivered
             yield (actions[earlier], actions[later]), _swapped(actions, order, earlier, later, actions[later])
     for pending in dict.fromkeys((*run.enabled[len(actions)], *_missed(run))):
         for earlier in order.direct(footprint(pending)) if pending.kind not in BOUND_OF else ():

@@ -241,6 +241,19 @@ def test_a_message_that_need_not_be_delivered_twice_is_delivered() -> None:
     assert {finding.message for finding in found.findings} == {"n1 ends with status 1 in the default order of actions"}
 
 
+def test_of_a_message_that_is_delivered_twice_no_delivery_is_before_the_other() -> None:
+    program = MessageProgram(
+        2,
+        lambda node: Does("", [(1, "add")] if node == 0 else ()),
+        lambda node, memory, sender, data: Does("one", ends=1 if memory else None),
+        failures={"duplicate": 1},
+    )
+    found = searched(program)
+    assert [finding.message for finding in found.findings] == [
+        "n1 ends with status 1 if `add` from n0 to n1 is delivered twice"
+    ]
+
+
 def test_a_message_that_came_too_late_to_a_node_that_ended_is_named() -> None:
     program = MessageProgram(
         2,
