@@ -153,6 +153,7 @@ struct thread {
 extern struct node nodes[NODES];
 extern uint64_t calls_answered;
 extern bool files_changed; /* since the order began, other than through memory */
+pid_t born_in(pid_t tid, pid_t *known_as); /* the process of a thread, and its number in the namespace */
 struct process *process_new(struct node *node, pid_t pid, pid_t known_as);
 struct thread *thread_new(struct process *process, pid_t tid, pid_t known_as);
 struct thread *thread_of(pid_t tid);

@@ -118,25 +118,6 @@ static _Noreturn void no_rest(const struct thread *thread)
     exit(1);
 }
 
-/* What /proc shows of a thread that was born: its process, and its number in the namespace. */
-static pid_t born_in(pid_t tid, pid_t *known_as)
-{
-    char path[64], line[256];
-    pid_t process = tid;
-    snprintf(path, sizeof path, "/proc/%d/status", tid);
-    FILE *status = fopen(path, "re");
-    while (status && fgets(line, sizeof line, status)) {
-        const char *last = strrchr(line, '\t');
-        if (strncmp(line, "Tgid:", 5) == 0)
-            process = (pid_t)strtol(line + 5, NULL, 10);
-        else if (strncmp(line, "NSpid:", 6) == 0 && last)
-            *known_as = (pid_t)strtol(last, NULL, 10);
-    }
-    if (status)
-        fclose(status);
-    return process;
-}
-
 static void process_ended(struct process *process, int status)
 {
     struct node *node = process->node;

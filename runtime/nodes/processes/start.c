@@ -24,7 +24,8 @@
 #define OPTIONS                                                                                                        \
     (PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | \
      PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
-#define FIRST_PID 2 /* in the namespace, as its init is 1 */
+#define NUMBERS 1000u  /* of processes for each start, of so many: a restarted program has another number */
+#define STARTS 30u
 #define PLACE "/media" /* where a node finds its folder */
 #define STACK_MOST (1u << 21)
 #define CODE_SEGMENT 0x33 /* of 64-bit programs */
@@ -146,6 +147,10 @@ static _Noreturn void be_init(struct command *command, int hello, const int *out
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
     bool placed = apart && place_folder(command);
     bool temporary = apart && own_temporary(command);
+    char number[16];
+    snprintf(number, sizeof number, "%u", command->node->starts % STARTS * NUMBERS);
+    if (apart && command->node->starts % STARTS)
+        write_text("/proc/sys/kernel/ns_last_pid", number);
     pid_t child = fork();
     if (child == 0)
         become(command, hello, outputs, (char)((placed ? PLACED : 0) | (temporary ? TEMPORARY : 0)));
@@ -245,10 +250,12 @@ static struct thread *executing(struct node *node, pid_t pid, int hello, const c
             break;
         ptrace(PTRACE_CONT, pid, NULL, NULL);
     }
-    struct process *process = process_new(node, pid, node->init ? FIRST_PID : pid);
+    pid_t known_as = pid;
+    born_in(pid, &known_as);
+    struct process *process = process_new(node, pid, known_as);
     process->first = true;
     descriptors_copy(NULL, process, false);
-    return thread_new(process, pid, process->known_as);
+    return thread_new(process, pid, known_as);
 }
 
 /* Of count words, and behind them variables, each ended by a 0. */
@@ -313,8 +320,6 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     if (apart && !(byte & TEMPORARY))
         name_uncontrolled(node, "files in /tmp");
     struct thread *thread = executing(node, pid, hello[0], command.words[0]);
-    if (!apart)
-        thread->process->known_as = thread->known_as = pid;
     close(hello[0]);
     add_output(thread->process, 1);
     add_output(thread->process, 2);

@@ -1,4 +1,5 @@
 /* The nodes, their processes and threads, and the queue of threads that may run. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -37,6 +38,24 @@ struct thread *thread_of(pid_t tid)
                 if (thread->tid == tid)
                     return thread;
     return NULL;
+}
+
+pid_t born_in(pid_t tid, pid_t *known_as)
+{
+    char path[64], line[256];
+    pid_t process = tid;
+    snprintf(path, sizeof path, "/proc/%d/status", tid);
+    FILE *status = fopen(path, "re");
+    while (status && fgets(line, sizeof line, status)) {
+        const char *last = strrchr(line, '\t');
+        if (strncmp(line, "Tgid:", 5) == 0)
+            process = (pid_t)strtol(line + 5, NULL, 10);
+        else if (strncmp(line, "NSpid:", 6) == 0 && last)
+            *known_as = (pid_t)strtol(last, NULL, 10);
+    }
+    if (status)
+        fclose(status);
+    return process;
 }
 
 struct process *process_new(struct node *node, pid_t pid, pid_t known_as)

@@ -71,6 +71,18 @@ def test_a_node_is_started_again_with_its_folder(worlds: Worlds) -> None:
         assert world.take(Action(ActionKind.RESTART, 0, -1, number)).wrote == b"%d\n" % (number + 1)
 
 
+def test_a_restarted_process_has_a_number_that_no_process_before_it_had(worlds: Worlds) -> None:
+    """Else a server took its own number in the file that the killed one had left for that of a running one."""
+    code = "cat /proc/self/stat | cut -d' ' -f1; echo $$; sleep 9"
+    for crash, kind in (("process", ActionKind.CRASH_PROCESS), ("machine", ActionKind.CRASH_MACHINE)):
+        world = worlds(NodeCommand(("sh", "-c", code), crash=frozenset({crash})))
+        seen = [int(word) for word in world.take(Action(ActionKind.START, 0)).wrote.split()]
+        for number in (1, 2):
+            world.take(Action(kind, 0, -1, number - 1))
+            seen += map(int, world.take(Action(ActionKind.RESTART, 0, -1, number)).wrote.split())
+        assert len(set(seen)) == 6, seen
+
+
 def test_a_connection_request_that_nobody_awaits_is_refused(worlds: Worlds, node_program: Program) -> None:
     world = worlds(("sleep", "9"), (node_program("stream"), "connect"))
     results = by_default(world, most=4)

@@ -56,7 +56,7 @@ def test_what_is_written_there_stays_as_long_as_the_machine_runs(how: str, kept:
     assert world.take(world.enabled()[0]).wrote == b"2 a\n"
     world.take(next(action for action in world.enabled() if action.kind is ActionKind(f"crash-{how}")))
     written = f"/dev/shm/{NAME}\n/tmp/{NAME}\n".encode() if kept else b""
-    assert world.take(world.enabled()[0]).wrote == written + b"2 a\n"
+    assert world.take(world.enabled()[0]).wrote == written + b"1001 a\n"
 
 
 def test_a_folder_in_tmp_that_the_command_names_is_there(worlds: Worlds, tmp_path: Path) -> None:
