@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -43,6 +44,9 @@ _CHOSEN = re.compile(  # wherever it is in a new name
     r"|(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[147][0-9A-Fa-f]{3}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"  # a UUID
     r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
 )
+_ADDED = re.compile(r"[A-Za-z0-9]{6,}")  # to the name that a file gets at last
+_HEX = re.compile(r"(?=.*\d)(?=.*[a-f])[0-9a-f]{8,}")
+_CHANGES = 3  # of capitals, small letters and digits: a word with a digit has fewer if a person chose it
 _WORD = re.compile(r"[A-Za-z0-9]{6,}(?=[^A-Za-z0-9]*$|\.[^.]*$)")  # at the end, or before an extension
 
 
@@ -66,6 +70,15 @@ class ShownNames:
         )
         gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink | RemoveFolder))
         self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
+        self._last: dict[tuple[int, int, str], str] = {}  # the name that a file gets next
+        self._before: dict[tuple[int, str, int], list[set[str]]] = {}  # words of the names that files had before it
+        for call in name_events(trace):
+            if isinstance(call, Rename):
+                self._last[call.inode, call.folder, call.name] = call.to_name
+                words = _ADDED.findall(call.name)
+                seen = self._before.setdefault((call.folder, call.to_name, len(words)), [set() for _ in words])
+                for word, others in zip(words, seen, strict=True):
+                    others.add(word)
         self._shown: dict[str, str] = {}
         self._many: dict[tuple[int, str], int] = {}
 
@@ -108,6 +121,7 @@ class ShownNames:
         name = _CHOSEN.sub(
             lambda found: found[0] if found["digest"] or self._is_old(found[0]) else _RANDOM, without_process
         )
+        name = self._without_added(call, given, name)
         exclusive = int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
         if name != without_process or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
             return name
@@ -128,6 +142,23 @@ class ShownNames:
         if (word.start() and len(word[0]) == _WHOLE) or _has_cases(word[0][: -len(random)]):
             random = word[0]
         return name[: word.end() - len(random)] + _RANDOM + name[word.end() :]
+
+    def _without_added(self, call: NameEvent, given: str, name: str) -> str:
+        """A name without what was added to it at random: the file gets another one that has not got these words."""
+        last = self._last.get((call.inode, call.folder, given)) if isinstance(call, Create) else None
+        if last is None:
+            return name
+        words = _ADDED.findall(given)
+        seen = self._before[call.folder, last, len(words)]
+        differs = {word for word, others in zip(words, seen, strict=True) if len(others) > 1}
+
+        def masked(found: re.Match[str]) -> str:
+            word = found[0]
+            mixed = _changes(word) >= _CHANGES and any(map(str.isdigit, word))
+            chance = mixed or _HEX.fullmatch(word) or (word in differs and not word.isdigit())
+            return _RANDOM if chance and word != _RANDOM and word not in last and not self._is_old(word) else word
+
+        return _ADDED.sub(masked, name)
 
     def _is_random(self, name: str, private: bool, word: re.Match[str]) -> bool:
         """A word at the end of a private name, alone, or one that is mixed; not one as in .readme.swp or f.backup."""
@@ -153,6 +184,12 @@ def _given(call: NameEvent) -> tuple[int, str]:
 def _is_mixed(word: str) -> bool:
     end = word[-6:]
     return sum((any(map(str.islower, end)), any(map(str.isupper, end)), any(map(str.isdigit, end)))) > 1
+
+
+def _changes(word: str) -> int:
+    """How often capitals, small letters and digits follow each other in a word."""
+    kinds = "".join("0" if each.isdigit() else "A" if each.isupper() else "a" for each in word)
+    return sum(before != after for before, after in pairwise(kinds))
 
 
 def _has_cases(word: str) -> bool:

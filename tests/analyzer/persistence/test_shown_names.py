@@ -135,6 +135,50 @@ def test_a_word_of_tempfile_is_random_after_a_prefix_too(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (".temp1Rs6M", ".XXXXXX"),
+        ("cfg.json.4f9d0b2c6e8a41d7b3c5d9e0f1a2b3c4", "cfg.json.XXXXXX"),
+        ("cfg.json.1f3a9b2c.tmp", "cfg.json.XXXXXX.tmp"),
+        ("cfg.json.backup", "cfg.json.backup"),
+        ("NewConfigFile", "NewConfigFile"),
+        ("snapshot2", "snapshot2"),
+        ("important1.tmp", "important1.tmp"),
+        ("000017.dbtmp", "000017.dbtmp"),
+    ],
+)
+def test_what_is_random_in_a_name_that_a_file_has_until_it_is_renamed_is_left_out(
+    name: str, shown: str, tmp_path: Path
+) -> None:
+    """Also if the file was not made exclusively, as programs that take a UUID's digits for a name make them."""
+    t = builder(tmp_path)
+    t.open(f"d/{name}")
+    t.move(f"d/{name}", "d/cfg.json")
+    _, updates = name_updates(t.trace())
+    assert [update.change.text for update in updates] == [
+        f"the creation of d/{shown}",
+        f"the rename of d/{shown} to d/cfg.json",
+    ]
+
+
+def test_a_word_that_differs_each_time_that_a_file_is_written_anew_is_left_out(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    for word in ("qwertyui", "asdfghjk"):
+        t.open(f"cfg.json.{word}")
+        t.move(f"cfg.json.{word}", "cfg.json")
+    _, updates = name_updates(t.trace())
+    assert updates[0].change.text == "the creation of cfg.json.XXXXXX"
+
+
+def test_a_digest_is_shown_where_it_is_the_last_name_of_a_file(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    t.open("object.tmp")
+    t.move("object.tmp", "4f9d0b2c6e8a41d7b3c5d9e0f1a2b3c4")
+    _, updates = name_updates(t.trace())
+    assert updates[-1].change.text == "the rename of object.tmp to 4f9d0b2c6e8a41d7b3c5d9e0f1a2b3c4"
+
+
 def test_files_that_would_be_shown_as_the_same_are_numbered_as_they_were_created(tmp_path: Path) -> None:
     t = builder(tmp_path)
     t.temporary("d/o_a1B2c3")
