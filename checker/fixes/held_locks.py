@@ -31,13 +31,13 @@ def advice(subject: Subject, cause: Cause, run_changed: RunChanged) -> Fix | Non
 
     `run_changed` executes the check on a state's image after the function that it is given has changed the image.
     """
-    moment = cause.moment if cause.prefix else subject.space.moment(cause.state.point)
-    if moment is None:
-        return None
-    # Of a lock of which only a part persisted: not where other updates are to blame.
-    part_of = subject.event_of(cause.kept) if cause.kept is not None and not cause.prefix else None
     hangs = cause.verdict.outcome is Outcome.TIMEOUT
-    return advice_at(subject, cause.state, moment, hangs, run_changed, part_of)
+    if cause.prefix:
+        return None if cause.moment is None else advice_at(subject, cause.state, cause.moment, hangs, run_changed)
+    if cause.kept is None:
+        return None
+    part_of = subject.event_of(cause.kept)  # a lock of which only a part persisted, or else another update is to blame
+    return advice_at(subject, cause.state, subject.space.moment(cause.state.point), hangs, run_changed, part_of)
 
 
 def untested(subject: Subject, cause: Cause) -> Fix | None:
