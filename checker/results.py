@@ -25,8 +25,8 @@ Compared = Annotated[str, Meta(pattern="^(introduced|existing|not-compared)?$")]
 Waste = Annotated[str, Meta(pattern="^(clean-flush|repeated-flush|empty-fence|empty-sync)$")]
 KILL_SHOWS_IT = "no reordering needed: `kill -9` shows it"  # in `Finding.note`
 TO_SETTLE = "; to settle it: "  # in `Finding.uncertain`, between why it is not proved and what to do about that
-CRASHED = "recoveries were crashed"  # the same where the states of other recoveries are not known
 COUNTED = "crash points were counted"  # ends `StateCounts.feasible_note` where the states of others are not known
+CRASHED = "recoveries were crashed"  # the same, of recoveries
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
 CRASH_STATE = "crash state"  # what most searches check
 NODE_RUN = "run"  # of several nodes: what a search over orders of actions checks

@@ -19,10 +19,9 @@ _FIRST_S = 0.05  # until a run is first examined
 _CPU_CLOCK = 2  # of a process, clock_getcpuclockid(3)
 _FUTEX, _COMMAND = 202, 0x7F  # the system call, on x86-64, and what of its second argument is no flag
 _WAITS = (0, 6, 9)  # FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET
-_WAKING = (  # what timers send, or others
-    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGUSR1, signal.SIGUSR2),
-    *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
-)
+_SENT = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGUSR1, signal.SIGUSR2)
+# What timers send, or others, as /proc shows sets of signals.
+_WAKING = sum(1 << number - 1 for number in (*_SENT, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)))
 
 
 class TimeLimit(NamedTuple):
@@ -88,8 +87,7 @@ def _lock_waited_for(thread: str) -> str:
     if len(words) < 5 or int(words[0]) != _FUTEX or int(words[2], 16) & _COMMAND not in _WAITS or int(words[4], 16):
         return ""
     status = dict(line.split(":", 1) for line in _text(f"{thread}/status").splitlines())
-    caught = int(status["SigCgt"], 16)
-    if any(caught >> number - 1 & 1 for number in _WAKING) or _text(f"{thread}/children").strip():
+    if int(status["SigCgt"], 16) & _WAKING or _text(f"{thread}/children").strip():
         return ""
     return " ".join((words[1], status["voluntary_ctxt_switches"], status["nonvoluntary_ctxt_switches"]))
 

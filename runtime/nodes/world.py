@@ -185,8 +185,9 @@ class NodeWorld(World):
             return {}
         if self._failed:
             self._controller.wait()  # it ends, and all processes with it
+            return self._calls.named()
         for number, node in enumerate(self._nodes):
-            if node.answers and not self._failed:
+            if node.answers:
                 self._order(NodeOrder.KILL, number, ActionStep(), other=1)  # which ends its trace
         return self._calls.named()
 

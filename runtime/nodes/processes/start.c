@@ -24,8 +24,8 @@
 #define OPTIONS                                                                                                        \
     (PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | \
      PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
-#define NUMBERS 1000u  /* of processes for each start, of so many: a restarted program has another number */
-#define STARTS 30u
+#define NUMBERS 1000u /* of processes between those of two starts: a restarted program has another one */
+#define STARTS 30u    /* whose numbers differ: there are 32,768 */
 #define PLACE "/media" /* where a node finds its folder */
 #define STACK_MOST (1u << 21)
 #define CODE_SEGMENT 0x33 /* of 64-bit programs */
@@ -147,10 +147,11 @@ static _Noreturn void be_init(struct command *command, int hello, const int *out
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
     bool placed = apart && place_folder(command);
     bool temporary = apart && own_temporary(command);
-    char number[16];
-    snprintf(number, sizeof number, "%u", command->node->starts % STARTS * NUMBERS);
-    if (apart && command->node->starts % STARTS)
-        write_text("/proc/sys/kernel/ns_last_pid", number);
+    char before[16];
+    unsigned start = command->node->starts % STARTS;
+    snprintf(before, sizeof before, "%u", start * NUMBERS);
+    if (apart && start)
+        write_text("/proc/sys/kernel/ns_last_pid", before);
     pid_t child = fork();
     if (child == 0)
         become(command, hello, outputs, (char)((placed ? PLACED : 0) | (temporary ? TEMPORARY : 0)));
