@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from crashcheck.analyzer.behaviours.updates import AccessColumns
-from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, site_dependences
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
-from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
+from crashcheck.analyzer.invariants.indirect_calls import dependences_that_ran
 from crashcheck.analyzer.invariants.ppdg import (
     Accesses,
     Binder,
@@ -97,7 +97,7 @@ def find_check_reads(trace: Trace, facts: ProgramFacts, dependences: Dependences
     `dependences` are those of its program, if they are known already.
     """
     if dependences is None:
-        dependences = site_dependences(facts, find_indirect_calls(trace, facts))
+        dependences = dependences_that_ran(trace, facts)
     every = collect_accesses(trace, np.zeros(0, dtype=np.int64))
     return CheckReads(trace, facts, *keep_informative(every, find_edges(Binder(trace, every, dependences))))
 

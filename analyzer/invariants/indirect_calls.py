@@ -1,4 +1,4 @@
-"""Calls through pointers: which functions a run shows them to have called."""
+"""What a run adds to its program's dependences: which reads ran, and what calls through pointers called."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from crashcheck.analyzer.arrays import unique
-from crashcheck.analyzer.compile.dependence.interprocedural import SiteRef
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef, site_dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.trace.reader import Trace, calls_of
+from crashcheck.interruption import KeepOn, always
+
+
+def dependences_that_ran(trace: Trace, facts: ProgramFacts, keep_on: KeepOn = always) -> Dependences:
+    """The dependences on reads of `trace`, a run of the program of `facts`. Raises as `site_dependences`."""
+    reads = unique(np.concatenate([trace.loads["site"], trace.elsewhere["site"]]).astype(np.int64))
+    units = ((site, trace.unit_of(site)) for site in reads.tolist())
+    ran = {SiteRef(unit.key, site - unit.base) for site, unit in units if unit is not None}
+    return site_dependences(facts, find_indirect_calls(trace, facts), ran, keep_on)
 
 
 def find_indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, frozenset[str]]:

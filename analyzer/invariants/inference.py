@@ -10,10 +10,10 @@ import numpy as np
 
 from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.behaviours import Behaviours
-from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef, site_dependences
+from crashcheck.analyzer.compile.dependence.interprocedural import Dependences
 from crashcheck.analyzer.compile.facts import ProgramFacts
 from crashcheck.analyzer.invariants.check_reads import CheckReads
-from crashcheck.analyzer.invariants.indirect_calls import find_indirect_calls
+from crashcheck.analyzer.invariants.indirect_calls import dependences_that_ran
 from crashcheck.analyzer.invariants.numbers import EVIDENCE
 from crashcheck.analyzer.invariants.pairs import Pairs, ordered_pairs, parted_pairs
 from crashcheck.analyzer.invariants.ppdg import (
@@ -72,14 +72,7 @@ def infer(
         return Inferred((), (), "no likely invariants: no reads of watched files were recorded")
     if not isinstance(facts, ProgramFacts):
         return Inferred((), (), "no likely invariants: the program has no facts (build it with crashcheck-cc)")
-    dependences = site_dependences(facts, find_indirect_calls(trace, facts), keep_on).on(_reads_that_ran(trace))
-    return infer_from(found, facts, dependences, reads, keep_on)
-
-
-def _reads_that_ran(trace: Trace) -> set[SiteRef]:
-    sites = unique(np.concatenate([trace.loads["site"], trace.elsewhere["site"]]).astype(np.int64))
-    units = ((site, trace.unit_of(site)) for site in sites.tolist())
-    return {SiteRef(unit.key, site - unit.base) for site, unit in units if unit is not None}
+    return infer_from(found, facts, dependences_that_ran(trace, facts, keep_on), reads, keep_on)
 
 
 def infer_from(

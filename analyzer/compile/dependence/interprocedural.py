@@ -138,12 +138,6 @@ class Dependences:
         order = sorted(range(len(reads)), key=lambda bit: reads[bit])
         self._place = sorted(range(len(reads)), key=order.__getitem__)  # of each read, in the order of all
 
-    def on(self, ran: Collection[SiteRef]) -> Dependences:
-        """Those on reads that ran: a library has many more that did not."""
-        mask = sum(1 << bit for bit, read in enumerate(self._reads) if read in ran)
-        sets = ((site, (v & mask, a & mask, c & mask, own)) for site, (v, a, c, own) in self._sets.items())
-        return Dependences(self._reads, {site: some for site, some in sets if any(some[:3])})
-
     def of(self, site: SiteRef) -> tuple[SiteDependence, ...]:
         """What the access at `site` depends on, by (unit, index) of `on`; () for a site that nothing is known of."""
         value, address, control, own = self._sets.get(site, (0, 0, 0, 0))
@@ -177,15 +171,20 @@ class Dependences:
 
 
 def site_dependences(
-    facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]], keep_on: KeepOn = always
+    facts: ProgramFacts,
+    indirect: Mapping[SiteRef, frozenset[str]],
+    ran: Collection[SiteRef] | None = None,
+    keep_on: KeepOn = always,
 ) -> Dependences:
     """Close the units' dependences over the program.
+
+    `ran`: the reads that matter, None for all; a library has many more that did not run, and each costs its bits.
 
     `indirect`: for call sites without a static callee, the functions that they were seen to call, by symbol or by the
     name in the source. The result of a call whose callee has no facts depends on its arguments. `keep_on` is called for
     each function: a large program takes a minute. Raises CrashcheckError `facts-corrupt`.
     """
-    return _Closure(facts, indirect).run(keep_on)
+    return _Closure(facts, indirect, ran).run(keep_on)
 
 
 def _name_in_source(summary: FunctionDependences, unit: UnitFacts) -> str:
@@ -199,7 +198,13 @@ def _name_in_source(summary: FunctionDependences, unit: UnitFacts) -> str:
 class _Closure:
     """A program's functions, linked by their calls; closed in two phases: from callees up, then from callers down."""
 
-    def __init__(self, facts: ProgramFacts, indirect: Mapping[SiteRef, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        facts: ProgramFacts,
+        indirect: Mapping[SiteRef, frozenset[str]],
+        ran: Collection[SiteRef] | None,
+    ) -> None:
+        self.ran = ran
         self.functions: list[_Function] = []
         self.reads: list[SiteRef] = []
         self.bit_of: dict[SiteRef, int] = {}
@@ -246,6 +251,8 @@ class _Closure:
 
     def _read(self, unit: int, index: int) -> int:
         ref = SiteRef(unit, index)
+        if self.ran is not None and ref not in self.ran:
+            return 0
         known = self.bit_of.get(ref)
         if known is None:
             known = self.bit_of[ref] = 1 << len(self.reads)

@@ -77,11 +77,12 @@ def test_dependences_on_reads_that_ran_are_those_of_all_with_the_others_left_out
     facts_of: Callable[..., UnitFacts],
 ) -> None:
     unit = facts_of("int x, y, z; void f(void) { if (x) z = y; }")
-    every = site_dependences(ProgramFacts({unit.key: unit}, (), ()), {})
+    program = ProgramFacts({unit.key: unit}, (), ())
+    every = site_dependences(program, {})
     reads = {one.on for one in every}
     assert len(reads) == 2
     for read in reads:
-        assert list(every.on({read})) == [one for one in every if one.on == read]
+        assert list(site_dependences(program, {}, {read})) == [one for one in every if one.on == read]
 
 
 def test_a_guarded_store_depends_on_the_guard_by_control(dependent: Dependent) -> None:
@@ -329,7 +330,7 @@ def test_closing_over_a_large_program_can_be_ended_between_functions(facts_of: C
             raise Ended
 
     with pytest.raises(Ended):
-        site_dependences(ProgramFacts({unit.key: unit}, (), ()), {}, keep_on)
+        site_dependences(ProgramFacts({unit.key: unit}, (), ()), {}, keep_on=keep_on)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "[[[]],[1]]", '[[[]],[["f",0,[9],[],[],0,0,[]]]]', "[[[]],[[]]]"])
