@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 import crashcheck
 from crashcheck.analyzer.arrays import among
-from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
+from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site, UnitFacts
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
@@ -51,6 +52,7 @@ _KNOWN_LIBRARIES = (
 )
 
 _MOST_FAULTS = 5  # shown
+_MOST_NEWER = 3  # shown
 _PMEM_API = {"pmem_persist", "pmem_flush"}  # of one unit: that of libpmem
 
 _SYSTEM = tuple(
@@ -94,6 +96,7 @@ def summarise(
             unexplained=run.completeness.unexplained_bytes > 0,
         ),
         warnings=(
+            *older_than_sources(facts, trace, SourceTree(config.folder)),
             *recording_warnings(facts, run.recording),
             *recorded_twice(facts, trace),
             *trace_warnings(trace, run),
@@ -195,6 +198,44 @@ def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, 
     left = len({text.partition(" ")[0] for reason, text in read_notes(recording.trace) if reason == "ended"})
     ended = f"processes that the workload left running: {left}. They were ended with it"
     return (*sorted(notes), *silent, *((ended,) if left else ()))
+
+
+def older_than_sources(facts: ProgramFacts, trace: Trace, tree: SourceTree) -> tuple[str, ...]:
+    """A warning for each program or library that ran although the project's sources had been written after it: a build
+    that does not know of its headers leaves the old one, and a change in them without a finding."""
+    recorded_ns, out = trace.path.stat().st_mtime_ns, []
+    for module in sorted({unit.module_path for unit in trace.units}):
+        keys = {unit.key for unit in trace.units if unit.module_path == module}
+        built_ns = _written_ns(module) or recorded_ns
+        newer = {
+            name
+            for key in keys
+            for name in _project_sources(facts.unit(key), tree)
+            if built_ns < _written_ns(tree.folder / name) < recorded_ns
+        }
+        if newer:
+            out.append(
+                f"{tree.relative(module)} is older than {listed(sorted(newer), _MOST_NEWER)}: what was tested may "
+                "lack changes of them. Let the build compile it again (in a Makefile, -MMD makes it depend on headers)"
+            )
+    return tuple(out)
+
+
+def _project_sources(unit: UnitFacts | None, tree: SourceTree) -> set[str]:
+    """The files of which a unit has sites and that are the project's, relative to its folder."""
+    if unit is None:
+        return set()
+    files = {place.file for site in unit.sites for place in site.positions if place.file}
+    names = {tree.relative(Path(unit.directory, file)) for file in files}
+    return {name for name in names if not name.startswith("/")}
+
+
+def _written_ns(path: str | Path) -> int:
+    """When a file was last written; 0 for one that is not there."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def recorded_twice(facts: ProgramFacts, trace: Trace) -> tuple[str, ...]:
