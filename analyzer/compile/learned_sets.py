@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from crashcheck.analyzer.compile.site_names import NamedSite
+from crashcheck.analyzer.compile.site_names import SETTLED_GROUPS, NamedSite
 from crashcheck.errors import CrashcheckError
 
 FORMAT = "crashcheck anticipating invariants"
@@ -123,6 +123,25 @@ class LearnedSets:
             for name in reads[group]:
                 found[name] = frozenset(other for other in reads[group] if writes[other] <= writes[name])
         return found
+
+    def settled_reads(self) -> dict[str, int]:
+        """By the name of a read that the guard need not record after others of its group, the group's number from 1.
+
+        In such a group no write ever followed another thread's access, and each read may follow each. So once two
+        threads have read a variable, every read is right and every write a violation, whichever read came last.
+        Groups beyond SETTLED_GROUPS, and those that are left alone, have no number; the hottest have one.
+        """
+        harmless, alone = self.harmless_reads(), self.left_alone()
+        members: dict[str, set[str]] = {}
+        for name, one in self.sites.items():
+            members.setdefault(one.group, set()).add(name)
+        settled = []
+        for group in self.proportions():
+            reads = {name for name in members[group] if _is_read(name)}
+            writes_first = all(self.sites[name].before <= {None} for name in members[group] - reads)
+            if writes_first and all(reads <= self.sites[name].before | harmless[name] for name in reads):
+                settled += [reads] if group not in alone else []
+        return {name: number for number, reads in enumerate(settled[:SETTLED_GROUPS], 1) for name in reads}
 
     def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:
         """By the name of each read of a group, the writes that may be the latest before it; None: there was none."""

@@ -12,7 +12,10 @@ from crashcheck.analyzer.compile.demangling import variable_name
 from crashcheck.analyzer.compile.facts import Site, UnitFacts, is_source
 
 _LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
-CHANGED = 1 << 63  # in the id of a site whose code changed: CC_GUARD_CHANGED of runtime/include/guard.h
+# In the id of a site, as in runtime/include/guard.h: its code changed; which of LearnedSets.settled_reads it is.
+CHANGED = 1 << 63
+SETTLED = 1 << 55
+SETTLED_GROUPS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,9 @@ class NamedSite:
 
 
 def site_id(name: str) -> int:
-    """The number of a site in a guarded program: below CHANGED, and never 0, which is nil."""
+    """The number of a site in a guarded program: below SETTLED, and never 0, which is nil."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") % CHANGED or 1
+    return int.from_bytes(digest, "little") % SETTLED or 1
 
 
 class Namer:

@@ -16,7 +16,7 @@ from crashcheck.wording import listed
 UNOBSERVED = "accesses of inline assembly and rare vector instructions are not observed"
 _LISTED = 8  # places, which may be hundreds
 MAGIC = 0x6472617567434343
-VERSION = 4
+VERSION = 5
 HEADER_BYTES = 4096
 HEADER = np.dtype(
     [

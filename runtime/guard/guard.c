@@ -149,7 +149,7 @@ static inline void update(struct record *record, uint32_t number)
  * behind the set is not judged. */
 static inline bool is_expected(const struct site *site, uint32_t before)
 {
-    const __m128i wanted = _mm_set1_epi32((int)before);
+    const __m128i wanted = _mm_set1_epi32((int)(before & ~SETTLED));
     for (uint32_t at = 0; at < site->predecessors; at += AT_ONCE) {
         __m128i some = _mm_loadu_si128((const __m128i *)&site->set[at]);
         int found = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(some, wanted)));
@@ -425,6 +425,12 @@ static __attribute__((noinline)) void begin(uintptr_t at, uint64_t size, struct 
     }
 }
 
+/* Of a word whose grain is `size`: the record of the variable at an address. */
+static inline struct record *record_of(const struct word *word, uintptr_t at, unsigned size)
+{
+    return cc_first(word, size) + (size == 1 ? at % WORD_BYTES : at % WORD_BYTES / 4);
+}
+
 /* Checks and records an access to a variable of `size` bytes in one short way: if it was accessed before, the thread has no
  * word, nobody else has this one, and training knows the site. False: nothing was done, but the thread may have the word,
  * which `begin` gives up. It calls nothing, so that it needs no frame. */
@@ -440,7 +446,7 @@ static inline __attribute__((always_inline)) bool begin_short(uintptr_t at, uint
     struct word *word = &chunk->words[at % CHUNK_BYTES / WORD_BYTES];
     if (UNLIKELY(!cc_try(word) || cc_grain(word) != size))
         return false;
-    struct record *record = cc_first(word, (unsigned)size) + (size == 1 ? at % WORD_BYTES : at % WORD_BYTES / 4);
+    struct record *record = record_of(word, at, (unsigned)size);
     if (UNLIKELY(!is_expected(site, remote_predecessor(record))))
         return false;
     update(record, site->number);
@@ -455,6 +461,35 @@ void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *un
             return;
     }
     begin(at, size, unit, index);
+}
+
+static inline bool is_of(uint32_t number, uint32_t group)
+{
+    return !((number ^ group) & SETTLED);
+}
+
+static __attribute__((noinline)) bool is_settled_alone(const struct site *site, const struct record *record)
+{
+    return record->thread == cc_self.id && is_expected(site, record->previous);
+}
+
+/* All settled reads of a group may follow each other, and a write is a violation after any of them. So one that follows those of
+ * two threads, or those of this thread alone and what it may follow, changes no verdict: it needs neither
+ * the word nor the record, which stay in the caches of all threads that read. */
+void cc_guard_begin_settled(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t index, uint32_t group)
+{
+    uintptr_t at = (uintptr_t)address;
+    if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED && !(at >> ADDRESS_BITS || at & (size - 1)))) {
+        struct chunk *chunk = atomic_load_explicit(&cc_chunks[at >> CHUNK_BITS], memory_order_acquire);
+        struct word *word = chunk ? &chunk->words[at % CHUNK_BYTES / WORD_BYTES] : NULL;
+        if (LIKELY(word && cc_grain(word) == size)) {
+            const struct record *record = record_of(word, at, (unsigned)size);
+            if (LIKELY(is_of(record->last, group)) &&
+                (LIKELY(is_of(record->previous, group)) || is_settled_alone(site_at(unit, index), record)))
+                return;
+        }
+    }
+    cc_guard_begin(address, size, unit, index);
 }
 
 void cc_guard_end(void)

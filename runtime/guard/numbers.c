@@ -7,7 +7,7 @@
 #include "guard/base.h"
 
 #define FIRST_TABLE (1u << 12)
-#define LAST_TABLE (1u << 23)
+#define LAST_TABLE (1u << 22)
 #define NUMBERS (2ul * LAST_TABLE) /* of all tables, and 0 */
 #define PROBES 16u
 
@@ -45,7 +45,7 @@ uint32_t cc_number(uint64_t id)
 
 uint64_t cc_id(uint32_t number)
 {
-    return __atomic_load_n(&ids[number & ~CHANGED], __ATOMIC_RELAXED);
+    return __atomic_load_n(&ids[number & ~(CHANGED | SETTLED)], __ATOMIC_RELAXED);
 }
 
 bool cc_number_sites(struct cc_guard_unit *unit)
@@ -61,7 +61,7 @@ bool cc_number_sites(struct cc_guard_unit *unit)
     if (!made)
         return false;
     for (uint64_t at = 0, end; at < words; at = end) {
-        made[at] = cc_number(old[at]);
+        made[at] = cc_number(old[at] & ~CC_GUARD_SETTLED) | (uint32_t)((old[at] & CC_GUARD_SETTLED) >> 32);
         made[at + 1] = (uint32_t)old[at + 1];
         end = at + 2 + old[at + 1];
         for (uint64_t i = at + 2; i < end; i++)

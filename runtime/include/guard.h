@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CC_GUARD_VERSION 4u
+#define CC_GUARD_VERSION 5u
 
 /* -- Tables in the program: constant data, so that no constructor has to run before the first access ------------------- */
 
@@ -24,6 +24,8 @@ struct cc_guard_site {
 };
 /* In the id of a site whose code changed since training: an access after it is not judged. */
 #define CC_GUARD_CHANGED (1ull << 63)
+/* In the id of a site in `sites`, and in no set: which group of settled reads (LearnedSets.settled_reads) it is of; 0: of none. */
+#define CC_GUARD_SETTLED (0xffull << 55)
 
 /* One a compiled source. */
 struct cc_guard_unit {
@@ -42,6 +44,8 @@ struct cc_guard_unit {
  * its number. Nothing between the two calls out, jumps, unwinds or returns. */
 void cc_guard_begin(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t site);
 void cc_guard_end(void);
+/* The same as cc_guard_begin, of a settled read. `group`: its CC_GUARD_SETTLED >> 32. */
+void cc_guard_begin_settled(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t site, uint32_t group);
 /* A local begins to live there: what was there before is gone. */
 void cc_guard_forget(const void *address, uint64_t size);
 

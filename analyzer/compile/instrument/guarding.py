@@ -22,12 +22,13 @@ from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo
 from crashcheck.analyzer.compile.ir.text import ModuleText, call_arguments, operand, type_end, value_end
 from crashcheck.analyzer.compile.ir.typemap import Target
 from crashcheck.analyzer.compile.learned_sets import LearnedSets
-from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
+from crashcheck.analyzer.compile.site_names import CHANGED, SETTLED, NamedSite, Namer, site_id
 
-VERSION = 4  # CC_GUARD_VERSION
+VERSION = 5  # CC_GUARD_VERSION
 
 _DECLARED = """
 declare void @cc_guard_begin(ptr, i64, ptr, i32) nounwind
+declare void @cc_guard_begin_settled(ptr, i64, ptr, i32, i32) nounwind
 declare void @cc_guard_end() nounwind
 declare void @cc_guard_forget(ptr, i64) nounwind
 """
@@ -109,6 +110,7 @@ class Guarding(Rewriter):
         self._learned = learned
         self._left_alone = learned.left_alone()
         self._harmless = learned.harmless_reads()
+        self._settled = learned.settled_reads()
         self._training = training
         self._only_marked = marked or learned.marked
         self._marks: set[int] = set()  # blocks and functions, by their number in the debug information
@@ -282,9 +284,10 @@ class Guarding(Rewriter):
             if self._training:
                 self._emit_bracket(bracket, bracket.site)
             elif row := guarded(site, codes, self._learned, self._left_alone, self._harmless):
-                rows[index] = [row[0], len(row[1]), *row[1]]
+                settled = self._settled.get(site.name, 0) * SETTLED if row[1] else 0
+                rows[index] = [row[0] | settled, len(row[1]), *row[1]]
         for index in sorted(rows, key=lambda index: not rows[index][1]):  # what is run is not among what is not
-            self._emit_bracket(self._brackets[index], len(self._table))
+            self._emit_bracket(self._brackets[index], len(self._table), rows[index][0] % CHANGED // SETTLED)
             self._table += rows[index]
 
     def _is_marked(self, bracket: _Bracket, site: NamedSite, codes: Mapping[str, str]) -> bool:
@@ -296,15 +299,16 @@ class Guarding(Rewriter):
             return known is not None
         return known.addressed and self._learned.codes.get(site.code) == codes[site.code]
 
-    def _emit_bracket(self, bracket: _Bracket, number: int) -> None:
+    def _emit_bracket(self, bracket: _Bracket, number: int, settled: int = 0) -> None:
         """Fill in the calls around an access, and before it where its local begins to live.
 
-        `number`: where its row is in the table, in a training build of its site.
+        `number`: where its row is in the table, in a training build of its site; `settled`: of LearnedSets, or 0.
         """
         found = DBG.search(self.out[bracket.begin + 1]) if self.keep_debug else None
         at = found.group() if found else ""
         where = f"ptr {bracket.pointer}, i64 {bracket.size}, ptr {hooks.UNIT}, i32 {number}"
-        self.out[bracket.begin] = f"  call void @cc_guard_begin({where}){at}"
+        begin = f"begin_settled({where}, i32 {settled * SETTLED >> 32})" if settled else f"begin({where})"
+        self.out[bracket.begin] = f"  call void @cc_guard_{begin}{at}"
         self.out[bracket.end] = f"  call void @cc_guard_end(){at}"
         if bracket.life is not None:
             place, call = self._lives[bracket.life]

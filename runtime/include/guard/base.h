@@ -103,8 +103,9 @@ HIDDEN void cc_forget(uintptr_t address, uint64_t size);
 
 /* numbers.c */
 
-/* As CC_GUARD_CHANGED, of a number. */
+/* As CC_GUARD_CHANGED and CC_GUARD_SETTLED, of a number. */
 #define CHANGED (1u << 31)
+#define SETTLED (0xffu << 23)
 
 /* struct cc_guard_site with numbers: its words are at the places of the other's. Sets are read as many at once as AT_ONCE, also
  * the last ones. */

@@ -10,7 +10,7 @@ import numpy as np
 
 from crashcheck.analyzer.compile.driver.toolchain import read_models
 from crashcheck.analyzer.compile.instrument import guarding
-from crashcheck.analyzer.compile.site_names import CHANGED
+from crashcheck.analyzer.compile.site_names import CHANGED, SETTLED, SETTLED_GROUPS
 from crashcheck.analyzer.concurrency import observations
 from crashcheck.runtime import build
 from support import compilers, elf
@@ -27,7 +27,7 @@ def layout(name: str, type_: np.dtype[np.void]) -> list[str]:
 def test_numbers_and_layouts_are_those_of_the_header(tmp_path: Path) -> None:
     claims = [
         f"CC_GUARD_VERSION == {guarding.VERSION} && CC_GUARD_VERSION == {observations.VERSION}",
-        f"CC_GUARD_CHANGED == {CHANGED}u",
+        f"CC_GUARD_CHANGED == {CHANGED}u && CC_GUARD_SETTLED == {SETTLED * SETTLED_GROUPS}u",
         f"CC_GUARD_MAGIC == {observations.MAGIC}u && CC_GUARD_HEADER_BYTES == {observations.HEADER_BYTES}",
         "sizeof(struct cc_guard_unit) == 40 && offsetof(struct cc_guard_unit, facts) == 16",
         "offsetof(struct cc_guard_unit, learned) == 32",

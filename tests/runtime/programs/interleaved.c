@@ -56,7 +56,11 @@ int main(void)
             cc_self.tid = 1;
             cc_self.id = (uint32_t)thread;
             uint64_t place = guarded->unit.sites ? guarded->places[site] : site;
-            cc_guard_begin(memory + offset, size, &guarded->unit, (uint32_t)place);
+            uint32_t group = guarded->unit.sites ? (uint32_t)((guarded->sites[place] & CC_GUARD_SETTLED) >> 32) : 0;
+            if (group)
+                cc_guard_begin_settled(memory + offset, size, &guarded->unit, (uint32_t)place, group);
+            else
+                cc_guard_begin(memory + offset, size, &guarded->unit, (uint32_t)place);
             cc_guard_end();
         }
     }
