@@ -15,8 +15,7 @@ from crashcheck.analyzer.compile.site_names import SETTLED_GROUPS, NamedSite
 from crashcheck.errors import CrashcheckError
 
 FORMAT = "crashcheck anticipating invariants"
-VERSION = 4  # bump when a reader of the file would misread it
-_BEFORE_ATOMICS = 3  # a file without `atomics` and `objects`, which was learned with the defaults
+VERSION = 5  # bump when a reader of the file would misread it
 # Values of CRASHCHECK_THREADS for training: all accesses, and LEARN may be followed by WITHOUT_ATOMICS and OBJECTS;
 # those that are marked, and MARKED is followed by the path of what was learned before. Any other value is the path of
 # learned sets to guard with.
@@ -202,7 +201,7 @@ class LearnedSets:
             document = json.loads(text)
             if document["format"] != FORMAT:
                 raise ValueError(f"its format is {document['format']!r}")
-            if document["version"] not in (VERSION, _BEFORE_ATOMICS):
+            if document["version"] != VERSION:
                 raise CrashcheckError(
                     "learned-version",
                     f"{origin} has version {document['version']}; this crashcheck reads version {VERSION}.",
@@ -226,8 +225,8 @@ class LearnedSets:
                 dict(document["codes"]),
                 None if bias is None else float(bias),
                 bool(document["marked"]),
-                bool(document.get("atomics", True)),
-                bool(document.get("objects", False)),
+                bool(document["atomics"]),
+                bool(document["objects"]),
             )
             named = {name for one in sites.values() for name in one.before if name is not None}
             if not named <= sites.keys() or not {one.site.code for one in sites.values()} <= learned.codes.keys():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from crashcheck.analyzer.compile.demangling import variable_name
 from crashcheck.analyzer.compile.facts import Site, UnitFacts, is_source
+from crashcheck.analyzer.compile.ir.debuginfo import SourcePosition
 
+# Where an access is written: lines, columns and functions from the one of the source inwards, and which of those there.
+_Place = tuple[tuple[tuple[int, int, str], ...], int]
 _LAMBDA = re.compile(r"\(lambda at [^()]*\)")  # its place in the source is no part of a name that stays
 # In the id of a site, as in runtime/include/guard.h: its code changed; which of LearnedSets.settled_reads it is.
 CHANGED = 1 << 63
@@ -20,7 +24,8 @@ SETTLED_GROUPS = 255
 
 @dataclass(frozen=True, slots=True)
 class NamedSite:
-    """A site, stably named: "queue.c:pop:load:2" is the second load of pop, whatever its line.
+    """A site, stably named: "queue.c:pop:load:2" is the second load of pop, whatever its line and
+    wherever pop is inlined.
 
     `code` is its function ("queue.c:pop"): the name holds as long as the code of that is the same. `where`
     ("queue.c:41", without the line if the compiler made one access of several), `function` and `variable`
@@ -51,7 +56,7 @@ class Namer:
         self._tables: dict[int, tuple[list[tuple[str, int]], dict[str, str]]] = {}
 
     def named(self, unit: UnitFacts, index: int) -> NamedSite:
-        """The site at `index` in the table of a unit."""
+        """The site at `index` in the table of a unit; all inlined copies of one access have one name."""
         site = unit.sites[index]
         function, ordinal = self._table(unit)[0][index]
         code = f"{self._relative(unit.directory, unit.source)}:{function}"
@@ -68,22 +73,37 @@ class Namer:
         }
 
     def _table(self, facts: UnitFacts) -> tuple[list[tuple[str, int]], dict[str, str]]:
-        """Of each site of a unit its function, and its place among those of its kind there; of each function the hash.
+        """Of each site of a unit the function it is written in, and its place among those of its kind there, from 1; of
+        each function the hash.
 
-        C++ facts know functions by symbols that sites do not have: there the sites themselves are hashed, with their
-        places in the source relative to each other.
+        An inlined copy is the access that it is a copy of, as in the paper, whose ids are given before the optimiser
+        runs (AI §3.1). What one copy has several times at one place are several accesses.
         """
         if facts.key not in self._tables:
-            counts: dict[tuple[str, str], int] = {}
-            places: list[tuple[str, int]] = []
-            members: dict[str, list[Site]] = {}
+            counts: Counter[object] = Counter()
+            written: list[tuple[str, str, _Place]] = []  # of each site
+            functions: dict[str, dict[tuple[str, _Place], Site]] = {}
+            compiled: dict[str, set[str]] = {}  # in which functions of the program one is
             for site in facts.sites:
-                function = _LAMBDA.sub("(lambda)", site.positions[-1].function)
-                counts[function, site.kind] = counts.get((function, site.kind), 0) + 1
-                places.append((function, counts[function, site.kind]))
-                members.setdefault(function, []).append(site)
-            codes = {function: facts.functions.get(function) or _hash(sites) for function, sites in members.items()}
-            self._tables[facts.key] = places, codes
+                links, copy = _written(facts, site)
+                function = _LAMBDA.sub("(lambda)", links[-1].function)
+                lines = tuple((link.line, link.column, link.function) for link in reversed(links))
+                counts[site.kind, lines, copy] += 1
+                place = lines, counts[site.kind, lines, copy]
+                written.append((function, site.kind, place))
+                functions.setdefault(function, {}).setdefault((site.kind, place), site)
+                compiled.setdefault(function, set()).add(site.positions[-1].function)
+            ordinals: dict[tuple[str, str, _Place], int] = {}
+            codes = {}
+            for function, its in functions.items():
+                kinds: Counter[str] = Counter()
+                for kind, place in sorted(its):
+                    kinds[kind] += 1
+                    ordinals[function, kind, place] = kinds[kind]
+                known = [function] if function in facts.functions else sorted(compiled[function])
+                hashes = [facts.functions.get(name, "") for name in known]
+                codes[function] = _digest([*hashes, *sorted(kinds.elements())]) if all(hashes) else _hash(its)
+            self._tables[facts.key] = [(access[0], ordinals[access]) for access in written], codes
         return self._tables[facts.key]
 
     def _relative(self, directory: str, file: str) -> str:
@@ -92,11 +112,24 @@ class Namer:
         return os.path.relpath(path, self._folder) if path.startswith(self._folder + os.sep) else path
 
 
-def _hash(sites: list[Site]) -> str:
-    first = min(site.positions[-1].line for site in sites)
-    lines = [
-        f"{site.kind} {_LAMBDA.sub('', site.variable)} {site.callee} {site.positions[-1].line - first} "
-        f"{site.positions[-1].column}"
-        for site in sites
-    ]
+def _written(facts: UnitFacts, site: Site) -> tuple[tuple[SourcePosition, ...], tuple[SourcePosition, ...]]:
+    """The links of a site's inlining chain up to the function of the unit's source that it is written in, and those
+    by which that was inlined. Where the compiler made one access of several, no inlining is known."""
+    chain = site.positions
+    last = next((at for at, link in enumerate(chain) if is_source(facts, link.file)), len(chain) - 1)
+    if not chain[last].line:
+        last = len(chain) - 1
+    return chain[: last + 1], chain[last + 1 :]
+
+
+def _hash(sites: Mapping[tuple[str, _Place], Site]) -> str:
+    """Of a C++ function, whose symbol sites do not have: its sites, with their places relative to each other."""
+    first = min(lines[0][0] for _, (lines, _) in sites)
+    return _digest(
+        f"{kind} {_LAMBDA.sub('', site.variable)} {site.callee} {lines[0][0] - first} {lines[0][1]}"
+        for (kind, (lines, _)), site in sorted(sites.items(), key=lambda item: item[0])
+    )
+
+
+def _digest(lines: Iterable[str]) -> str:
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

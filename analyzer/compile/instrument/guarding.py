@@ -286,9 +286,13 @@ class Guarding(Rewriter):
             elif row := guarded(site, codes, self._learned, self._left_alone, self._harmless):
                 settled = self._settled.get(site.name, 0) * SETTLED if row[1] else 0
                 rows[index] = [row[0] | settled, len(row[1]), *row[1]]
+        places: dict[int, int] = {}  # in the table, by id: inlined copies have one row
         for index in sorted(rows, key=lambda index: not rows[index][1]):  # what is run is not among what is not
-            self._emit_bracket(self._brackets[index], len(self._table), rows[index][0] % CHANGED // SETTLED)
-            self._table += rows[index]
+            entry = rows[index]
+            if entry[0] not in places:
+                places[entry[0]] = len(self._table)
+                self._table += entry
+            self._emit_bracket(self._brackets[index], places[entry[0]], entry[0] % CHANGED // SETTLED)
 
     def _is_marked(self, bracket: _Bracket, site: NamedSite, codes: Mapping[str, str]) -> bool:
         """Whether the site is in a block or function with a mark, or accessed a variable that the program named."""

@@ -73,6 +73,31 @@ def test_what_a_run_taught_has_the_names_of_the_facts(tmp_path: Path, environmen
     assert learned["codes"] == namer.codes(facts.units.values())
 
 
+INLINED = """
+struct queue { volatile long head, tail; } queue;
+static inline __attribute__((always_inline)) long pop(struct queue *from) {
+    long now = from->head++ + from->head++;
+    return now + from->tail;
+}
+long first(struct queue *from) { return pop(from); }
+long twice(void) { return pop(&queue) + pop(&queue); }
+"""
+
+
+def test_inlined_copies_of_an_access_have_one_name(tmp_path: Path, environment: dict[str, str]) -> None:
+    """The two of one line stay two; neither a caller more nor a comment gives them other names."""
+    names = []
+    for text in (INLINED, INLINED.replace("long twice", "//"), INLINED.replace("    return", "\n\n/* tail */ return")):
+        (tmp_path / "queue.c").write_text(text, encoding="utf-8")
+        command = ["crashcheck-cc", "-O1", "-g", "-c", "-o", "queue.o", "queue.c"]
+        subprocess.run(command, cwd=tmp_path, env={**environment, THREADS: "learn"}, check=True)
+        (unit,) = ProgramFacts.load([tmp_path / "queue.o"]).units.values()
+        assert len(unit.sites) in (5, 15)
+        names.append({Namer(tmp_path).named(unit, index).name for index in range(len(unit.sites))})
+    assert names[0] == {f"queue.c:pop:{access}" for access in ("load:1", "load:2", "load:3", "store:1", "store:2")}
+    assert names[1] == names[2] == names[0]
+
+
 OPENMP = """
 static long sum, tasks;
 long total(long to) {

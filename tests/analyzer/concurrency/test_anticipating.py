@@ -129,11 +129,11 @@ def test_nobody_is_told_to_remove_a_file_that_crashcheck_did_not_make() -> None:
 def test_an_error_on_a_file_of_another_version_names_both_versions() -> None:
     with pytest.raises(CrashcheckError) as caught:
         AnticipatingInvariants.decode(
-            AnticipatingInvariants().encode().replace('"version": 4', '"version": 9'), "learned.json"
+            AnticipatingInvariants().encode().replace('"version": 5', '"version": 9'), "learned.json"
         )
     assert caught.value.slug == "learned-version"
     assert "version 9" in caught.value.message
-    assert "version 4" in caught.value.message
+    assert "version 5" in caught.value.message
 
 
 def test_sites_are_shared_with_all_that_accessed_a_variable_with_them() -> None:
