@@ -12,11 +12,15 @@ from crashcheck.interruption import KeepOn, always
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one search; None: no limit. `fixes_s`: of the seconds, those kept for fixes once something is found."""
+    """Limits of one search; None: no limit. `fixes_s`: of the seconds, those kept for fixes once something is found.
+
+    `after_finding`: states from the newest finding to the end; more than are under way at once.
+    """
 
     seconds: float | None = None
     states: int | None = None
     fixes_s: float = 0.0
+    after_finding: int | None = None
 
 
 class OutOfTime(Exception):
@@ -109,10 +113,15 @@ class Meter:
         self._clock = clock
         self._started = clock()
         self._kept_s = 0.0  # for what follows the search
+        self._most_states = budget.states
 
-    def keep_for_fixes(self) -> None:
-        """Something was found: the search ends so much earlier that fixes can be tried within the budget."""
+    def found(self, executed: int) -> None:
+        """A finding is new, after so many states: the search ends so much earlier that fixes can be tried within the
+        budget, and with `after_finding` unless another one follows."""
         self._kept_s = self._budget.fixes_s
+        states, after = self._budget.states, self._budget.after_finding
+        if after is not None:
+            self._most_states = executed + after if states is None else min(states, executed + after)
 
     @property
     def elapsed_s(self) -> float:
@@ -152,4 +161,4 @@ class Meter:
         return self.left_s == 0.0
 
     def out_of_states(self, executed: int) -> bool:
-        return self._budget.states is not None and executed >= self._budget.states
+        return self._most_states is not None and executed >= self._most_states

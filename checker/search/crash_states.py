@@ -302,7 +302,7 @@ class Search:
     def _found(self, executed: int) -> None:
         """Take note of findings that are new; `executed`: states when the state had failed that shows them."""
         for draft in self._failures.fresh:
-            self._meter.keep_for_fixes()
+            self._meter.found(self._reached.executed - len(self._source.reused))
             if draft.found == (0, 0.0):
                 draft.found = executed, self._meter.elapsed_s
             self._show(now=True)

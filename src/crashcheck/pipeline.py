@@ -70,6 +70,7 @@ class RunOptions:
     cluster: Cluster | None = None  # executes the crash states
     failing: Path | None = None  # the states that failed in the last run, tested first; it gets those of this run
     check: CheckFunction | None = None  # instead of the command that is configured
+    after_finding: int | None = None  # states from the newest finding to the end of the search
     record: Callable[[Path], Recording] | None = None  # in a folder, instead of the workload that is configured
     on_progress: OnProgress = lambda phase, progress: None
 
@@ -298,7 +299,7 @@ def _search(
             found = ended_while("the check ran on the uncrashed images")
             return _with_reopens(config, subject, oracle, found), oracle.notes
         config = left_of(config, began)
-        budget = budget_of(config)
+        budget = replace(budget_of(config), after_finding=options.after_finding)
         inferring, early = InferOnce(recorded), early_states(budget)
         strategy = strategy_of(config, recorded, changed, inferring, early, partial(on_phase, "ranking"))
         failed_before = failures.states(subject)

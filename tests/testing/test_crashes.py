@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -332,8 +333,41 @@ def test_a_check_that_accepts_anything_and_states_that_were_left_are_remarked() 
         crashes(1).check(work, check=lambda state: True)
 
 
+def test_the_seconds_end_a_search_of_slow_checks_which_is_remarked() -> None:
+    remarks: list[str] = []
+
+    def work() -> None:
+        for number in range(5):
+            Path(f"{number}").write_text("x")
+
+    def slow(state: State) -> bool:
+        time.sleep(0.05)
+        return all(path.read_text() in ("", "x", "\0") for path in state.iterdir())
+
+    began = time.monotonic()
+    Crashes(lambda: Settings(seconds=3.0, remark=remarks.append, jobs=1)).check(work, check=slow)
+    assert time.monotonic() - began < 60 < 4_032 * 0.05
+    assert re.match(r"No findings; [0-9]+ of 4,032 feasible crash states checked", remarks[0])
+    with pytest.raises(CrashcheckError, match=r"time.*\[crashes-no-verdict\]\n  Where a budget ended too early, raise"):
+        Crashes(lambda: Settings(seconds=1e-9, jobs=1)).check(work, check=slow)
+
+
+def test_a_search_in_which_most_states_fail_ends_soon_after_its_newest_finding(here: Crashes) -> None:
+    def work() -> None:
+        for number in range(6):
+            Path(f"{number}").write_text("x" * 10)
+
+    with pytest.raises(CrashFound) as raised:
+        here.check(
+            work, check=lambda state: state.done.returned or not any(path.read_bytes() for path in state.iterdir())
+        )
+    found = re.search(r"finding; ([0-9,]+) of ([0-9,.×^]+) feasible", str(raised.value))
+    assert found is not None, raised.value
+    assert int(found[1]) < 1_000
+
+
 def test_a_model_that_there_is_not_and_no_states_are_refused() -> None:
-    for settings in (Settings(model="px86"), Settings(states=0)):
+    for settings in (Settings(model="px86"), Settings(states=0), Settings(seconds=0), Settings(seconds=float("nan"))):
         crashes = Crashes(lambda settings=settings: settings)  # type: ignore[misc]
         with pytest.raises(CrashcheckError, match="bad-option"):
             crashes.check(careful, "cfg.json", SAVED, check=accepts)

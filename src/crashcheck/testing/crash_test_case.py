@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crashcheck.testing.boundary import bounded, end_run, here
-from crashcheck.testing.crashes import STATES, Crashes, Settings
+from crashcheck.testing.crashes import SECONDS, STATES, Crashes, Settings
 
 
 class CrashTestCase(unittest.TestCase):
@@ -16,11 +16,13 @@ class CrashTestCase(unittest.TestCase):
 
     crash_model = "ext4"
     crash_states = STATES
+    crash_seconds = SECONDS
 
     @property
     def crashes(self) -> Crashes:
         """As the fixture of pytest."""
-        settings = Settings(self.crash_model, self.crash_states, os.environ.get("CRASH_STATE", ""), again=self._again)
+        token = os.environ.get("CRASH_STATE", "")
+        settings = Settings(self.crash_model, self.crash_states, self.crash_seconds, token, again=self._again)
         return Crashes(lambda: settings)
 
     def _again(self, token: str) -> str:

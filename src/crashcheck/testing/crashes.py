@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Check = Callable[["State"], object]
 CHECK_S = 10.0  # how long a check may take
 STATES = 2_000
+SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Settings:
 
     model: str = "ext4"
     states: int = STATES
+    seconds: float = SECONDS  # of the search, from the end of the recording
     token: str = ""  # of the only state that is wanted
     kept: Callable[[], Path] = lambda: Path(tempfile.mkdtemp(prefix="crashcheck-"))  # a new folder that stays
     again: Callable[[str], str] = lambda token: f"CRASH_STATE={token}, and the same test"
@@ -198,7 +200,7 @@ class _Explored:
         from crashcheck.testing import exploration
 
         settings = self._settings
-        config = exploration.config_of(settings.model, settings.states, timeout_s)
+        config = exploration.config_of(settings.model, timeout_s, settings.states, settings.seconds)
         of_called: Judge | None = None if judge is None else lambda called: judge(self.state_of(called))
         with contextlib.closing(ForkServer(of_called)) as server:
             outlook = exploration.explore(config, self._call, server, settings.kept, settings.again, settings.jobs)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from crashcheck import pipeline
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker import policy
+from crashcheck.checker.budget import Meter, OutOfTime, within
 from crashcheck.checker.execution.in_turn import CheckCall
 from crashcheck.checker.execution.process import own_data_bytes
 from crashcheck.checker.execution.python_check import ForkServer
@@ -28,13 +31,16 @@ from crashcheck.reports.view.source_lines import read_sources
 from crashcheck.runtime.sparse import copy_tree
 from crashcheck.stages.executor_setup import CheckFunction
 from crashcheck.stages.failing_states import LastFailures
+from crashcheck.stages.phases import left_of
 from crashcheck.stages.recording import RecordedRun, read_workload
 from crashcheck.stages.run_summary import summarise
+from crashcheck.stages.search_setup import budget_of
 from crashcheck.testing.failure import CrashFound
 from crashcheck.testing.recorded_call import RecordedCall
 from crashcheck.testing.state import State
 
 _MEMORY_MIB = 4096  # of data, more than the test's process has
+_AFTER_FINDING = 200  # states that are checked after the newest finding: the test fails, and shows one
 _OTHERS = 5  # findings that are named beside the one that is shown
 _BLIND = (
     "the check also passes on the files filled with zeros, and on all their bits inverted: it may accept whatever a "
@@ -70,7 +76,7 @@ class Outlook:
     remark: str  # empty where all states passed
 
 
-def config_of(model: str, states: int | None, timeout_s: float) -> Config:
+def config_of(model: str, timeout_s: float, states: int | None = None, seconds: float | None = None) -> Config:
     """As crashcheck.toml would ask for it; names of sources are shown relative to the working folder.
 
     Raises CrashcheckError(bad-option).
@@ -79,13 +85,15 @@ def config_of(model: str, states: int | None, timeout_s: float) -> Config:
         raise CrashcheckError("bad-option", f"{model!r} models no file system.", f"There are {', '.join(_MODELS)}.")
     if states is not None and states < 1:
         raise CrashcheckError("bad-option", f"{states} crash states are too few.", "Give a number above zero.")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise CrashcheckError("bad-option", f"{seconds:g} seconds are no budget.", "Give a number above zero.")
     config = parse(_TOML, Path.cwd() / "crashcheck.toml")
     memory_mib = (own_data_bytes() >> 20) + _MEMORY_MIB
     return replace(
         config,
         model=replace(config.model, name=model),
         check=replace(config.check, timeout_s=timeout_s, memory_mib=memory_mib),
-        budget=replace(config.budget, seconds=None, states=states),
+        budget=replace(config.budget, seconds=seconds, states=states),
     )
 
 
@@ -107,13 +115,19 @@ def explore(
 
     Raises CrashcheckError: those of a search, and crashes-no-verdict.
     """
-    recorded = read_workload(config, call.recording, read_trace(call.recording.trace))
-    options = pipeline.RunOptions(jobs, check=CheckFunction(server, "the check of the test"))
+    began = time.monotonic()
+    trace = read_trace(call.recording.trace)
+    check = CheckFunction(server, "the check of the test")
+    options = pipeline.RunOptions(jobs, check=check, after_finding=_AFTER_FINDING)
     try:
+        recorded = read_workload(config, call.recording, trace, within(Meter(budget_of(left_of(config, began))).left))
+        config = left_of(config, began)
         with contextlib.redirect_stderr(io.StringIO()):  # its remarks are among the warnings
             found, warnings = pipeline.search(config, recorded, None, options, Exchange(), LastFailures(()))
     except CrashcheckError as error:
         raise _of_test(error, call) from None
+    except OutOfTime:
+        raise _no_verdict("The time ended before it was known which states a crash can leave.") from None
     if found.stop_reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt  # of the whole test run
     result = summarise(config, recorded, found, warnings, 0.0)
@@ -122,11 +136,16 @@ def explore(
     if code == EXIT_FINDINGS:
         return Outlook(_found(recorded, call, result, view, kept(), again), "")
     if code != EXIT_CLEAN:
-        raise CrashcheckError("crashes-no-verdict", f"{view.headline}: {view.scope or view.counted}")
+        raise _no_verdict(f"{view.headline}: {view.scope or view.counted}")
     notes = [_BLIND if note == BLIND else note for note in result.warnings]
     notes = [note for note in notes if not note.startswith(_OF_THE_ORDER)]
     whole = found.stop_reason is StopReason.EXHAUSTED
     return Outlook(None, "; ".join([*([] if whole else [view.counted]), *notes]))
+
+
+def _no_verdict(why: str) -> CrashcheckError:
+    hint = "Where a budget ended too early, raise --crash-seconds or --crash-states (of unittest: crash_seconds, ...)."
+    return CrashcheckError("crashes-no-verdict", why, hint)
 
 
 def _found(
@@ -199,7 +218,7 @@ def chosen_state(call: RecordedCall, token: Token, folder: Path) -> State | None
     trace = read_trace(call.recording.trace)
     if digest(trace) != token.levels[0].digest:
         return None
-    config = config_of(token.model, None, 1.0)
+    config = config_of(token.model, timeout_s=1.0)
     run = read_workload(config, call.recording, trace)
     return write_state(run, call, token, folder)
 

@@ -24,6 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--crash-states", metavar="N", type=int, default=None, help="check at most N crash states of a call"
     )
+    group.addoption(
+        "--crash-seconds",
+        metavar="S",
+        type=float,
+        default=None,
+        help="check the states of a call for at most S seconds",
+    )
     group.addoption("--crash-state", metavar="TOKEN", default="", help="only the crash state that a failure named")
 
 
@@ -52,7 +59,7 @@ class CrashPlugin:
 
     def settings(self, folders: pytest.TempPathFactory) -> Settings:
         """What the test that runs asks for."""
-        from crashcheck.testing.crashes import STATES, Settings
+        from crashcheck.testing.crashes import SECONDS, STATES, Settings
 
         options = self._config.option
         name = self._item.nodeid if self._item is not None else ""
@@ -60,6 +67,7 @@ class CrashPlugin:
         return Settings(
             options.crash_model,
             STATES if options.crash_states is None else options.crash_states,
+            SECONDS if options.crash_seconds is None else options.crash_seconds,
             options.crash_state,
             lambda: folders.mktemp("crash"),
             lambda token: f"pytest {shlex.quote(name)} --crash-state {token}",

@@ -127,10 +127,27 @@ def test_once_something_is_found_the_search_ends_earlier_by_what_fixes_may_take(
         searched.take(candidate, wrong)
         now[0] += 1
         if candidate.choice == 1:
-            meter.keep_for_fixes()
+            meter.found(1)
 
     assert Loop(searched, meter, ahead=0).run(take) is StopReason.BUDGET_SECONDS
     assert (searched.taken, now[0], meter.left_s) == ([0, 1, 2], 3.0, 0.0)
+
+
+def test_after_the_newest_finding_so_many_states_are_taken_and_never_more_than_the_budget() -> None:
+    def taken(states: int | None) -> list[int]:
+        searched = Integers(list(range(99)))
+        meter = Meter(Budget(states=states, after_finding=9))
+
+        def take(candidate: Candidate[int], wrong: bool) -> None:
+            searched.take(candidate, wrong)
+            if candidate.choice in (1, 5):
+                meter.found(candidate.choice + 1)
+
+        assert Loop(searched, meter, ahead=3).run(take) is StopReason.BUDGET_STATES
+        return searched.taken
+
+    assert taken(None) == list(range(15))
+    assert taken(12) == list(range(12))
 
 
 def test_no_choice_yet_is_a_moment_to_read_the_clock_and_is_not_left() -> None:
