@@ -54,6 +54,7 @@ OWN = 2  # of a program itself
 _HOME = Path(crashcheck.__file__).parent
 _CALLERS = (f"{_HOME}/testing/", f"{_HOME}/runtime/in_child.py")  # ours, which call a function of a test
 _TYPED = ("<-c>", "<-e>", "<-r>")  # what an option of an interpreter gives: a package that it calls is a better place
+_TESTS = re.compile(r"/(test_[^/]*|[^/]*_test|conftest)\.py$")  # pytest's: a package that a test calls is, too
 _OWN_TEXT = "<stdin>"
 _LONGEST = 60  # characters of an expression that names what is stored to
 
@@ -270,7 +271,7 @@ def _begins(place: NativePlace) -> bool:
 @lru_cache(maxsize=4096)
 def ownership(path: str) -> int:
     """Of a source: OWN if it is the program's, 1 if it is of a package that was installed for it, else 0."""
-    if path in _TYPED or _PACKAGES.search(path) or _WITHOUT_SOURCE.search(path) or _starts_package(path):
+    if path in _TYPED or _TESTS.search(path) or _PACKAGES.search(path) or _WITHOUT_SOURCE.search(path) or _starts_package(path):
         return 1
     library = _LIBRARY.search(path) or (path.startswith("<") and path != _OWN_TEXT)
     return 0 if library else OWN

@@ -365,6 +365,7 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
 PROGRAM, PACKAGE = "/home/u/app/save.py", "/home/u/.venv/lib/python3.11/site-packages/store/db.py"
 LAUNCHER, PYENV = "/home/u/.venv/bin/store", "/home/u/.pyenv/libexec/pyenv-exec"
 THREADS = "/usr/lib/python3.11/threading.py"
+TEST = "/home/u/app/tests/test_save.py"
 LIBRARY, FROZEN = "/usr/lib/python3.11/pathlib.py", "<frozen runpy>"
 
 
@@ -378,6 +379,9 @@ LIBRARY, FROZEN = "/usr/lib/python3.11/pathlib.py", "<frozen runpy>"
         ((LIBRARY, "<stdin>"), "<stdin>"),
         ((LIBRARY, "<-c>"), "<-c>"),
         ((LIBRARY, PACKAGE, "<-c>"), PACKAGE),
+        ((LIBRARY, PACKAGE, TEST), PACKAGE),
+        ((LIBRARY, PACKAGE, PROGRAM, TEST), PROGRAM),
+        ((LIBRARY, TEST), TEST),
         ((LIBRARY, "<string>", PROGRAM), PROGRAM),
         ((LIBRARY, PACKAGE, LAUNCHER, PYENV), PACKAGE),
         ((LIBRARY, LAUNCHER, PYENV), LAUNCHER),
