@@ -271,7 +271,13 @@ def _begins(place: NativePlace) -> bool:
 @lru_cache(maxsize=4096)
 def ownership(path: str) -> int:
     """Of a source: OWN if it is the program's, 1 if it is of a package that was installed for it, else 0."""
-    if path in _TYPED or _TESTS.search(path) or _PACKAGES.search(path) or _WITHOUT_SOURCE.search(path) or _starts_package(path):
+    if (
+        path in _TYPED
+        or _TESTS.search(path)
+        or _PACKAGES.search(path)
+        or _WITHOUT_SOURCE.search(path)
+        or _starts_package(path)
+    ):
         return 1
     library = _LIBRARY.search(path) or (path.startswith("<") and path != _OWN_TEXT)
     return 0 if library else OWN

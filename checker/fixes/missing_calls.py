@@ -64,10 +64,21 @@ def _other_order(subject: Subject, cause: Cause) -> str:
     kept_kind, last_kind = (subject.graph.kind[subject.graph.whole(piece)] for piece in (cause.kept, last))
     if kept_kind == last_kind == NAME or _files(subject, cause.kept) & _files(subject, last):
         return ""
+    if kept_kind == NAME and _is_inside(subject, last, cause.kept):  # it needs the folder first
+        return ""
     if judged_by_snapshots(cause.verdict) and kept_kind != NAME:  # it asks of each file alone, unless one is removed
         return ""
     before = name_of(subject, last) if last_kind == NAME else f"what is written to {subject.path_of(last)}"
     return f"let {name_of(subject, cause.kept)} follow {before}, and an {_sync_of(subject, last)}"
+
+
+def _is_inside(subject: Subject, piece: int, named: int) -> bool:
+    """Whether a piece changes something in the folder that another one names."""
+    graph = subject.graph
+    folder = graph.name_change(graph.whole(named))
+    row = graph.whole(piece)
+    path = graph.name_change(row).path if graph.kind[row] == NAME else subject.path_of(piece)
+    return path.startswith(f"{folder.to or folder.path}/")
 
 
 def _files(subject: Subject, piece: int) -> set[int]:

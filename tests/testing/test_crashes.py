@@ -333,6 +333,20 @@ def test_a_check_that_accepts_anything_and_states_that_were_left_are_remarked() 
         crashes(1).check(work, check=lambda state: True)
 
 
+def test_a_folder_without_its_file_cannot_be_made_after_it(here: Crashes) -> None:
+    def work() -> None:
+        Path("db").mkdir()
+        Path("db/meta").write_text("1")
+
+    with pytest.raises(CrashFound, match="a crash between the new directory `db`") as raised:
+        here.check(work, check=lambda state: not (state / "db").exists() or (state / "db/meta").exists())
+    (fix,) = (line for line in str(raised.value).splitlines() if line.startswith("fix "))
+    assert fix == (
+        "fix    no sync can help: let recovery accept a crash between the two, or make both below another name and "
+        "rename that"
+    )
+
+
 def test_the_seconds_end_a_search_of_slow_checks_which_is_remarked() -> None:
     remarks: list[str] = []
 
