@@ -181,10 +181,12 @@ class Classifier:
     def _size_without(self, state: CrashState, kept: int) -> int | None:
         """Of a size that persisted: the first bytes of the same write that did not. The check reads what nobody wrote.
 
-        The state is a smallest one: with these bytes persisted it passes, as with any other that it lost.
+        Of a file that was cut there are none to read: its zeros are behind the end. The state is a smallest one: with
+        these bytes persisted it passes, as with any other that it lost.
         """
         subject = self._subject
-        if subject.graph.piece(kept).kind != "size":
+        graph, row = subject.graph, subject.graph.whole(kept)
+        if graph.piece(kept).kind != "size" or graph.offset[row] < graph.old_size[row]:
             return None
         event = subject.event_of(kept)
         lost = (piece for piece in subject.space.lost(state) if subject.event_of(piece) == event)

@@ -175,6 +175,11 @@ def overwritten_and_longer(t: CallsBuilder) -> None:
     t.write("f", 0, b"n" * (len(OLD) + 4096))
 
 
+def overwritten_and_cut(t: CallsBuilder) -> None:
+    t.write("f", 0, NEW[:100])
+    t.truncate("f", 100)
+
+
 def replaced_and_removed(t: CallsBuilder) -> None:
     t.write("log", 0, NEW)
     t.sync_all()
@@ -237,6 +242,12 @@ SHAPES = [
         overwritten_and_longer,
         "ext4",
         "`f` can be cut short after a crash: one write to it can end in the middle",
+    ),
+    (
+        overwritten_and_cut,
+        "ext4",
+        "`f` can lack some of its bytes after a crash: what was written to `f` is not synced before the shortening of "
+        "`f`",
     ),
     (
         replaced_and_removed,
