@@ -12,6 +12,7 @@ from crashcheck.runtime.trace_format import Kind
 
 _REASONS = (
     (re.compile(r"^((da|z|k|mk|a|fi)?sh|busybox)$"), "{program} keeps no line that can be read; bash does"),
+    (re.compile(r"^(deno|bunx?)(\.exe)?$"), "{program} keeps no line that can be read; node does"),
     (re.compile(r"^java$"), "no method of the program was on the stack of the call"),
     (
         re.compile(r"^(python|pypy|node|nodejs|perl|php|ruby|bash)[\d.-]*$"),

@@ -285,7 +285,7 @@ def ownership(path: str) -> int:
 
 def _starts_package(path: str) -> bool:
     """Whether a script is beside the interpreter that runs it, as in a virtual environment of any name."""
-    folder, _, name = path.rpartition("/")
+    folder, _, name = os.path.realpath(path).rpartition("/")  # pipx links to what it installs
     return folder.endswith("/bin") and any(name != each and os.path.exists(f"{folder}/{each}") for each in _BESIDE)
 
 

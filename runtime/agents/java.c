@@ -259,19 +259,20 @@ void cc_java_note_stack(struct cc_java_note *note, interface jni)
     }
 }
 
-/* Whether a native method of the Java library may make a call that is recorded. */
+/* Whether a native method of the Java library may make a call that is recorded, or starts a program. */
 static bool changes_or_sends(const char *class, const char *name)
 {
     static const char *const classes[] = {
         "Ljava/io/FileOutputStream;", "Ljava/io/RandomAccessFile;", "Ljava/io/FileDescriptor;", "Ljava/io/UnixFileSystem;",
         "Ljava/nio/Mapped", "Lsun/nio/ch/FileDispatcherImpl;", "Lsun/nio/ch/UnixFileDispatcherImpl;", "Lsun/nio/ch/FileChannelImpl;",
         "Lsun/nio/fs/", "Ljava/util/prefs/FileSystemPreferences;", "Lsun/nio/ch/SocketDispatcher;", "Lsun/nio/ch/DatagramDispatcher;",
-        "Lsun/nio/ch/DatagramChannelImpl;", "Lsun/nio/ch/UnixDispatcher;", "Ljava/net/SocketOutputStream;",
+        "Lsun/nio/ch/DatagramChannelImpl;", "Lsun/nio/ch/UnixDispatcher;", "Ljava/net/SocketOutputStream;", "Ljava/lang/ProcessImpl;",
+        "Ljava/lang/UNIXProcess;",
     };
     static const char *const names[] = {
         "write", "pwrite", "open", "force", "truncate", "transfer", "sync", "rename", "link", "symlink", "unlink", "mkdir", "rmdir",
         "delete", "create", "setLength", "copy", "directCopy", "bufferedCopy", "append", "allocate", "mknod", "exchange", "send",
-        "socketWrite",
+        "socketWrite", "forkAndExec",
     };
     bool found = false;
     for (size_t i = 0; i < sizeof classes / sizeof *classes && !found; i++)

@@ -88,6 +88,14 @@ static void change_call(struct tracee *thread, struct user_regs_struct *now)
         thread->failing = 0;
 }
 
+/* What a stack is left by. */
+static void keep_registers(struct tracee *thread, const struct user_regs_struct *now)
+{
+    memcpy(thread->registers, (uint64_t[]){now->rbx, now->rbp, now->rsp, now->r12, now->r13, now->r14, now->r15, now->rip},
+           sizeof thread->registers);
+    thread->thread_pointer = now->fs_base;
+}
+
 /* Just before a call. */
 static void enter(struct tracee *thread)
 {
@@ -109,9 +117,7 @@ static void enter(struct tracee *thread)
         last_waiting = &thread->next_waiting;
         return;
     }
-    memcpy(thread->registers, (uint64_t[]){now.rbx, now.rbp, now.rsp, now.r12, now.r13, now.r14, now.r15, now.rip},
-           sizeof thread->registers);
-    thread->thread_pointer = now.fs_base;
+    keep_registers(thread, &now);
     aio_take(thread);
     thread->handler = handler;
     thread->located = thread->kind != FILTER_OURS; /* stacks are those of 64-bit code */
@@ -244,6 +250,9 @@ static void born(struct tracee *parent)
     if (thread->process == parent->process)
         return;
     trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
+    struct user_regs_struct now;
+    if (parent->process->java && registers(parent, &now))
+        keep_registers(parent, &now);
     stack_born(parent, thread->process);
 }
 

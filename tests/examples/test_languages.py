@@ -68,6 +68,15 @@ def test_a_careless_program_fails_with_its_line_and_a_careful_one_passes(
     assert (code, "No crash" in line or "no finding" in line.lower()) == (0, True), line
 
 
+def test_a_runtime_whose_lines_are_not_read_is_named(tmp_path: Path, environment: dict[str, str]) -> None:
+    runtime = tmp_path / "deno"
+    shutil.copy(shutil.which("cp") or "", runtime)
+    (tmp_path / "cfg.json").write_text("{}\n")
+    (tmp_path / "new").write_text("{1}\n")
+    done = run_crashcheck("try", "--states", "20", "--", str(runtime), "new", "cfg.json", cwd=tmp_path, env=environment)
+    assert "no line is known: deno keeps no line that can be read; node does\n" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "ends", "why"),

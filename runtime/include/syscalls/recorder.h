@@ -115,7 +115,7 @@ struct process {
     bool elsewhere;     /* its root, or what is mounted, may be another than ours */
     struct code *code;  /* stacks.c: what is executable in it */
     struct scripts *scripts; /* javascript.c */
-    struct java *java;  /* java.c */
+    struct java *java;  /* java.c; NULL if it has no agent of ours */
     uint32_t launching, launched; /* stacks.c: stacks of the scripts that execute, or executed, its program; 0: none */
     char *began_in;     /* its working folder when it executed its program; NULL: not known */
     struct process *next;
@@ -249,7 +249,7 @@ struct interpreter *ruby_of(struct tracee *thread, uint64_t base, const char *pa
 
 /* java.c */
 #define JAVA_AGENT "java.so"
-void java_runs(struct process *process, const char *source); /* java Save.java: where its source is */
+void java_runs(struct process *process, const char *source); /* java Save.java: where its source is, or "" */
 void java_end(struct process *process);
 bool is_java_agent(const char *path); /* of a module: it is ours, java_agent.c */
 size_t java_frames(struct tracee *thread, uint64_t frame, struct script_frame *frames, size_t most); /* innermost first. frame: the

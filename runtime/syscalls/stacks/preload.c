@@ -144,6 +144,7 @@ static void load_agent(struct tracee *thread, struct user_regs_struct *now, uint
     uint64_t end = now->rsp + count * sizeof *words;
     if (!count || !words[0])
         return;
+    java_runs(thread->process, "");
     for (size_t i = ARGUMENTS + words[0]; i-- > ARGUMENTS + 1;) { /* the first one is left in it */
         if (!memory_path(thread, words[i], text))
             continue;

@@ -350,6 +350,13 @@ void stack_launched(struct process *process)
 
 void stack_born(struct tracee *parent, struct process *child)
 {
+    if (parent->process->java) { /* the child's stack is one of libc's, which shows no method */
+        parent->located = false;
+        stack_locate(parent);
+        if (parent->scripted)
+            child->launched = stack_within(parent, parent->stack, parent->site);
+        return;
+    }
     struct script_frame inner[SCRIPT_DEEPEST];
     uint32_t frames[SCRIPT_DEEPEST], depth = with_script(parent, inner, script_starts(parent, inner), frames, 0);
     while (depth > 0)

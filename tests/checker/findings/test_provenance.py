@@ -362,6 +362,16 @@ def test_what_is_stored_to_is_named_by_the_source_where_no_type_is_known(
     assert [here.name for here in found if here is not None] == [expression, "entry.valid", ""]
 
 
+def test_a_link_to_a_script_beside_an_interpreter_is_none_of_the_programs_own(tmp_path: Path) -> None:
+    installed = tmp_path / "pipx/bin"
+    installed.mkdir(parents=True)
+    for name in ("python3", "tool"):
+        (installed / name).touch()
+    (tmp_path / "tool").symlink_to(installed / "tool")
+    (tmp_path / "own").touch()
+    assert [ownership(str(tmp_path / name)) for name in ("tool", "own")] == [1, 2]
+
+
 PROGRAM, PACKAGE = "/home/u/app/save.py", "/home/u/.venv/lib/python3.11/site-packages/store/db.py"
 LAUNCHER, PYENV = "/home/u/.venv/bin/store", "/home/u/.pyenv/libexec/pyenv-exec"
 THREADS = "/usr/lib/python3.11/threading.py"

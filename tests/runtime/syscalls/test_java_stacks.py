@@ -94,6 +94,19 @@ def test_a_virtual_machine_that_is_executed_with_options_of_its_own_keeps_them(t
     assert [frames[0].line for _, frames, _ in writes(read(recording.trace))] == [6]
 
 
+def test_what_a_program_starts_has_the_line_that_starts_it(tmp_path: Path) -> None:
+    program = tmp_path / "Start.java"
+    program.write_text(
+        "class Start {\n  static void start(String... words) throws Exception {\n"
+        "    new ProcessBuilder(words).inheritIO().start().waitFor();\n  }\n"
+        "  public static void main(String[] words) throws Exception {\n"
+        '    start("/bin/sh", "-c", "echo x > " + words[0]);\n  }\n}\n'
+    )
+    ((_, frames, _),) = writes(read(recorded(tmp_path, JAVA, *OPTIONS, str(program), "{pool}/f").trace))
+    own = [(site.name, site.line) for site in frames if site.module == str(program)]
+    assert own == [("Start.start", 3), ("Start.main", 6)]
+
+
 LOAD = """\
 import java.sql.*;
 
