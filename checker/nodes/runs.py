@@ -97,7 +97,7 @@ class RunChecks:
     def progress(self, world: World) -> Verdict | None:
         return None
 
-    def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
+    def failing_cut(self, world: World, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         """The actions of a consistent cut on whose state the check after each action fails, or none; and whether all
         cuts were judged."""
         return (), True
@@ -240,7 +240,8 @@ class _Executing:
         )
         if not self._rules.cuts or run.failure is not None or ending is Ending.ASLEEP:
             return run
-        found, complete = self._checks.failing_cut(Cuts(run.results, order_of(run), len(self._rules.roles)))
+        cuts = Cuts(run.results, order_of(run), len(self._rules.roles))
+        found, complete = self._checks.failing_cut(self._world, cuts)
         return replace(run, failing_cut=found, all_cuts=complete)
 
     def _with_lapses(self, offered: Sequence[Action]) -> Sequence[Action]:

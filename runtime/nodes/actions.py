@@ -154,6 +154,7 @@ class World(Protocol):
     uncontrolled: Mapping[int, Sequence[str]]  # by node, what it did that may differ when the run is repeated
     untried_disks: int = 0  # crashes of machines that may leave more than `enabled` offers
     met_faults: Set[int] = frozenset()  # the numbers of those with which a call has failed
+    stopped: bool = False  # `stop` was called: nobody needs to know more of it
 
     def enabled(self) -> Sequence[Action]:
         """What may happen now; empty if nothing is left. The order is the same in each run.

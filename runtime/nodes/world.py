@@ -99,6 +99,7 @@ class NodeWorld(World):
         self.uncontrolled: dict[int, list[str]] = {}
         self.untried_disks = 0
         self.met_faults: set[int] = set()
+        self.stopped = False
         self.calls = 0
         programs = programs or build_nodes()
         ours, theirs = socket.socketpair()
@@ -192,6 +193,7 @@ class NodeWorld(World):
         return self._calls.named()
 
     def stop(self) -> None:
+        self.stopped = True
         self._controller.kill()  # all processes of the nodes end with it
 
     def close(self) -> None:

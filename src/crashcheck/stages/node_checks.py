@@ -90,7 +90,7 @@ class CommandChecks(RunChecks):
         with self._written(world):
             return self._judged(command)
 
-    def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
+    def failing_cut(self, world: World, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         assert self._check.after is not None
         assert self._passed is not None
         found = cuts.differing(self._versions)
@@ -100,7 +100,7 @@ class CommandChecks(RunChecks):
             states = tuple(each[number] for each, number in zip(self._versions, versions, strict=True))
             if states in self._passed:
                 continue
-            if not left:
+            if not left or world.stopped:
                 return (), False
             left -= 1
             with self._folder():

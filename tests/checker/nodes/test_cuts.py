@@ -41,7 +41,7 @@ class Seen(RunChecks):
         self._seen.add(nodes)
         return FAILS if nodes in self._failing else None
 
-    def failing_cut(self, cuts: Cuts) -> tuple[Sequence[Action], bool]:
+    def failing_cut(self, world: World, cuts: Cuts) -> tuple[Sequence[Action], bool]:
         for cut in cuts:
             states = tuple(each[at] for each, at in zip(self._versions, cuts.versions(cut), strict=True))
             self._seen.add(states)
