@@ -24,7 +24,7 @@ from typing import NamedTuple
 from crashcheck.checker.nodes.cuts import nodes_of
 from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint, HappensBefore, footprint, same_lapse
 from crashcheck.checker.nodes.paths import Branch
-from crashcheck.checker.nodes.runs import Ending, Needs, NodeRun
+from crashcheck.checker.nodes.runs import Ending, Needs, NodeRun, promised
 from crashcheck.checker.search.schedules import ROUND, Execution
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 
@@ -50,6 +50,7 @@ class _State:
         self.begun: dict[Action, Footprint | None] = {}  # in the order in which runs began; None: under way
         self.last: set[Action] = set()  # those that ended a run, although more was possible
         self.planned: list[Action] = []
+        self.breaks: Action | None = None  # the crash that is planned because its machine has just promised something
 
     def __lt__(self, other: _State) -> bool:
         return self.number < other.number
@@ -138,12 +139,16 @@ class Bound(NamedTuple):
 
 UNBOUNDED = Bound()
 
+# How often a run of a seeded search parts at such a crash. Of 24 searches of 150 runs, with voters of which one answers
+# and never syncs, `hybrid` found two leaders in 22, half of them within 26 runs; without these crashes in 16, and 86.
+_BREAKING = 0.5
+
 
 class Dpor:
     """All partial orders, within a bound (schedules.Frontier).
 
-    `seed`: what is not decided is picked at random, and what is planned is begun in a random order; without one, the
-    first that may come, and the newest.
+    `seed`: what is not decided is picked at random, and what is planned is begun in a random order, but in half of the
+    runs the crash of a machine that has just promised something; without one, the first that may come, and the newest.
     """
 
     def __init__(self, bound: Bound = UNBOUNDED, seed: str = "") -> None:
@@ -180,7 +185,7 @@ class Dpor:
         return max(left, 0)
 
     def _begin(self) -> Branch:
-        state = self._open.pop(self._random.randrange(len(self._open)) if self._seed else -1)
+        state = self._open.pop(self._next())
         action = state.planned.pop(0)
         asleep = tuple(state.sleeping().items())
         state.begun[action] = None
@@ -190,11 +195,21 @@ class Dpor:
         # Ticks after the end of a run would make one more run for each of them. So all that follow are in one.
         return Branch(prefix, asleep, self._seed and f"{self._seed}/{self._branches}", passing=bool(state.last))
 
+    def _next(self) -> int:
+        """The place of the open state that the next run parts from."""
+        if not self._seed:
+            return -1
+        breaking = [at for at, state in enumerate(self._open) if state.planned[0] == state.breaks]
+        if breaking and self._random.random() < _BREAKING:
+            return self._random.choice(breaking)
+        return self._random.randrange(len(self._open))
+
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
         run = execution.shows
         states = self._states_of(choice, run)
         new = len(choice.prefix) - 1  # the first choice that the run it parts from does not have
         order, needs, early = HappensBefore(), Needs(run), _EarlyTimers(run)
+        promises = promised(run) if self._seed else {}
         excluded: set[Action] = set()  # what only a bound excludes
         for at, (offered, enabled) in enumerate(zip(run.offered, run.enabled, strict=True)):
             needs.reach(at, offered)
@@ -214,6 +229,9 @@ class Dpor:
                     self._race_of_possible(states, run, order, pending, at, needed, set(range(at)) - needed)
                 break
             action = run.chosen[at]
+            if at > new and at in promises:
+                states[at].breaks = promises[at]
+                self._plan(states[at], [promises[at]])
             races = order.add(run.footprints[at], needs.of(action))
             if at < new:
                 continue

@@ -378,6 +378,25 @@ def delivery_of(message: Message) -> Action:
     return Action(ActionKind.DELIVER, message.receiver, message.sender, message.number, message.channel)
 
 
+def promised(run: NodeRun) -> dict[int, Action]:
+    """The crash of a machine in each state, after so many choices, in which its node has just promised something.
+
+    To send or to print is a promise if the node has written to files since it began: others rely on what it may lose.
+    """
+    wrote: set[int] = set()
+    crashes: dict[int, Action] = {}
+    for at, result in enumerate((*run.set_up, *run.results), 1 - len(run.set_up)):
+        node = result.action.node
+        if result.action.kind in CRASHES:
+            wrote.discard(node)
+        elif not result.kept:
+            wrote.add(node)
+        if at >= 0 and node in wrote and (result.wrote or any(message.data for message in result.sent)):
+            own = (one for one in run.enabled[at] if one.kind is ActionKind.CRASH_MACHINE and one.node == node)
+            crashes.update((at, crash) for crash in own)
+    return crashes
+
+
 class Needs:
     """What the actions of a run need to have happened before them: what enabled them, and what sent their message.
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import CRASHES
-from crashcheck.checker.nodes.runs import NodeRun
+from crashcheck.checker.nodes.runs import NodeRun, promised
 from crashcheck.runtime.nodes.actions import Action, ActionKind
 
 _BYTES = 64  # of a message that may show its kind, as its header does
@@ -44,7 +44,9 @@ class _Way:
     last: _Last
     chosen: tuple[Action, ...]
     length: int
+    crash: Action | None  # of the machine that has just promised something (runs.promised), if it may crash
     seen: int = 0  # by runs that did not begin with it, or that began from here
+    crashed: int = 0  # runs that began with the crash
 
 
 class _Kinds:
@@ -94,6 +96,17 @@ class Situations:
         way.seen += 1
         return way.chosen[: way.length]
 
+    def broken_promise(self, random: Random) -> tuple[Action, ...]:
+        """The choices that lead to a promise, and the crash of the machine that made it, the more probable the fewer
+        runs have begun so; () if there is none."""
+        ways = [(way, way.crash) for way in self._ways.values() if way.crash is not None]
+        if not ways:
+            return ()
+        total = list(accumulate(1 / (1 + way.crashed) for way, _ in ways))
+        way, crash = random.choices(ways, cum_weights=total)[0]
+        way.crashed += 1
+        return (*way.chosen[: way.length], crash)
+
     def learn(self, run: NodeRun, since: int) -> None:
         """Take note of a run. `since`: so many of its choices were another run's."""
         known = self._kinds.learned
@@ -101,15 +114,15 @@ class Situations:
         if self._kinds.learned != known:
             self._name_again()
         self._longest = max(self._longest, len(run.chosen))
-        chosen = tuple(run.chosen)
+        chosen, promises = tuple(run.chosen), promised(run)
         counted: set[_Situation] = set()
         for length, last in passed:
             situation = self._situation(last)
             way = self._ways.get(situation)
             if way is None:
-                way = self._ways[situation] = _Way(last, chosen, length)
+                way = self._ways[situation] = _Way(last, chosen, length, promises.get(length))
             elif length < way.length:
-                way.chosen, way.length = chosen, length
+                way.chosen, way.length, way.crash = chosen, length, promises.get(length)
             if length >= since and situation not in counted:
                 counted.add(situation)
                 way.seen += 1
@@ -127,8 +140,9 @@ class Situations:
             same = self._ways.setdefault(self._situation(way.last), way)
             if same is not way:
                 same.seen += way.seen
+                same.crashed += way.crashed
                 if way.length < same.length:
-                    same.chosen, same.length = way.chosen, way.length
+                    same.chosen, same.length, same.crash = way.chosen, way.length, way.crash
 
 
 def _situations(run: NodeRun, kinds: _Kinds) -> Iterator[tuple[int, _Last]]:

@@ -92,8 +92,9 @@ class DepthFirst:
 class RandomRuns:
     """So many runs, whose choices are random and uneven (paths.UnevenChoice, paths.PhasedChoice).
 
-    Most begin as an earlier one did, up to where few runs have been (situations.py). Lapses are known only after a
-    run: every second one begins with the choices up to one of those that an earlier run showed.
+    Most begin as an earlier one did, up to where few runs have been (situations.py). What may follow is known of an
+    earlier run: so every second one begins with the choices up to a lapse that one showed, or to the crash of a machine
+    that has just promised something.
     """
 
     left_out = "they are a sample"
@@ -112,8 +113,10 @@ class RandomRuns:
         return [Branch(self._beginning(number), seed=f"{self._seed}/{number}") for number in numbers]
 
     def _beginning(self, number: int) -> tuple[Action, ...]:
-        if self._lapses and number % 2:
-            return self._lapses.pop()
+        if number % 2:
+            promise = self._reached.broken_promise(self._random) if number % 4 == 1 or not self._lapses else ()
+            if promise or self._lapses:
+                return promise or self._lapses.pop()
         return () if self._random.random() < _FROM_THE_START else self._reached.beginning(self._random)
 
     def ended(self, choice: Branch, execution: Execution[Action, NodeRun]) -> None:
