@@ -164,6 +164,7 @@ class NodeSearch:
         self._followed = 0  # runs in orders of another version
         self._passed: set[tuple[Action, ...]] = set()  # of these orders
         self._restless: set[int] = set()  # nodes that do not come to rest in a run, nor when it is made again
+        self._repeated_unrest: set[tuple[Action, ...]] = set()  # orders in which that was found
         self._kept_from_rest: list[int] = []  # the nodes that once did not, by run
         self._findings: dict[str, Finding] = {}  # by id
         self._ids: dict[_Key, str] = {}  # of what a run with this key shows; "" if it was not repeated
@@ -266,6 +267,7 @@ class NodeSearch:
         again = self._under_way.execute(self._world(), path(), self._rules, until_failure=until_failure)
         if again.ending is Ending.UNREST:
             self._restless.add(node)
+            self._repeated_unrest.add(tuple(again.chosen))
         else:
             self._kept_from_rest.append(node)
         return again
@@ -331,7 +333,8 @@ class NodeSearch:
     def _begin_to_explain(self, key: _Key, run: NodeRun) -> None:
         """Repeat a failing run; one that fails again is minimised beside the search."""
         what = f"a run ({self._failure_of(run)})"
-        again = self._repeated(until_failure(run), what)
+        known = tuple(run.chosen) in self._repeated_unrest  # 10 s each time
+        again = run if known else self._repeated(until_failure(run), what)
         if again.failure is None or run.failure is None or not again.failure.same_as(run.failure):
             self._fails_once(what)
             self._ids[key] = ""

@@ -465,6 +465,28 @@ def test_a_node_that_once_does_not_come_to_rest_hides_no_run(strategy: NodeStrat
     assert remade.startswith("1 runs were made again, because a node (n"), remade
 
 
+class Restless(MessageWorld):
+    """Never comes to rest when the coordinator hears from a participant; counts how often that is waited for."""
+
+    def __init__(self, program: MessageProgram, waits: list[Action]) -> None:
+        super().__init__(program)
+        self._waits = waits
+
+    def take(self, action: Action) -> ActionResult:
+        if action.kind is ActionKind.DELIVER and action.node == 0:
+            self._waits.append(action)
+            raise NodeError("node-unrest", "it does not come to rest", "")
+        return super().take(action)
+
+
+def test_a_node_that_never_rests_is_made_again_once_before_its_run_is_minimised() -> None:
+    waits: list[Action] = []
+    program = two_phase_commit(votes="yyy")
+    found = searched(program, "dfs", states=1, world=lambda program: Restless(program, waits))
+    assert ["does not come to rest" in finding.message for finding in found.findings] == [True]
+    assert len(waits) == 2 + 11  # of these 11 to minimise it
+
+
 def test_a_run_that_is_less_than_its_prefix_is_no_execution() -> None:
     program = two_phase_commit()
     whole = execute(MessageWorld(program), SleepPath(Branch()), RunRules([NodeRole("n")] * program.nodes, 300))
