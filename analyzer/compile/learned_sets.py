@@ -245,7 +245,9 @@ class LearnedSets:
                 "learned-missing", f"{path}: no such file.", "`crashcheck learn` makes it from passing runs."
             ) from None
         except (OSError, UnicodeDecodeError) as error:
-            raise CrashcheckError("learned-corrupt", f"{path} cannot be read: {error}.", _HINT) from error
+            raise CrashcheckError(
+                "learned-corrupt", f"{path} cannot be read: {error}.", "Name the file that `crashcheck learn` made."
+            ) from error
         return cls.decode(text, str(path))
 
     def save(self, path: Path) -> None:

@@ -126,7 +126,8 @@ def canonical_text(bitcode: bytes, options: UnitOptions) -> str:
     if options.threads and options.level != "0":
         # What is learned and guarded are the accesses that the program makes, not those that its source has.
         _optimise(module, str(module), options)
-        return _EFFECTS.sub("", str(module))
+        # A group without any attribute cannot be read.
+        return _EFFECTS.sub("", str(module)).replace(" = { }", ' = { "effects-unknown" }')
     return keep_inline_definitions(str(module))
 
 

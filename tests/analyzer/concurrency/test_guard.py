@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crashcheck.analyzer.compile.driver.toolchain import THREADS
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
 from crashcheck.analyzer.concurrency.observations import HEADER, HEADER_BYTES, ObservationKind, read_log
 from support import compilers
@@ -111,6 +112,13 @@ def test_other_ways_to_build_are_guarded_too(project: Project, flags: str) -> No
     project.run("guard")
     assert project.program("late") == 0
     assert project.run("guard", "report", "log", status=1).splitlines()[0] == LATE
+
+
+def test_a_call_that_has_no_attribute_but_its_effects_is_compiled(tmp_path: Path, environment: dict[str, str]) -> None:
+    text = "#include <math.h>\nint big(double x, char *s) { if (isinf(x)) { s[0] = x > 0; return 1; } return 0; }\n"
+    (tmp_path / "big.c").write_text(text, encoding="utf-8")
+    command = ["crashcheck-cc", "-O2", "-g", "-c", "big.c"]
+    subprocess.run(command, cwd=tmp_path, env={**environment, THREADS: "learn"}, check=True)
 
 
 HOST = """
