@@ -152,6 +152,20 @@ def test_a_check_that_fails_on_the_clean_image_ends_the_run_with_the_command_to_
     assert not (project / "report.json").exists()
 
 
+def test_a_check_that_lacks_the_environment_of_the_workload_and_fails_on_the_clean_image_is_told(
+    project: Path, environment: dict[str, str]
+) -> None:
+    configure(project, 'test "$LIBRARIES$MODE" = libs')
+    path = project / "crashcheck.toml"
+    env = '[workload]\nenv = { LIBRARIES = "libs", MODE = "" }\n'
+    path.write_text(path.read_text(encoding="utf-8").replace("[workload]\n", env), encoding="utf-8")
+    _, said = start(project, environment).communicate()
+    assert "[check-rejects-final]\n  [workload] env, and not [check] env, sets LIBRARIES, MODE. " in said
+    text = path.read_text(encoding="utf-8")
+    path.write_text(f"{text}\n[check.env]\nLIBRARIES = 'libs'\nMODE = ''\n", encoding="utf-8")
+    assert "check-rejects-final" not in start(project, environment).communicate()[1]
+
+
 def handles_of(folder: Path) -> list[int]:
     """Handles of the processes whose working folder is in `folder`; readable when the process has ended."""
     found = []

@@ -39,7 +39,10 @@ def check_uncrashed(
         first=with_first,
         shown_pools=shown,
         trace_lacks=run.unaccounted,
-        unacknowledged=lambda: never_acknowledged(setup.command.command, run.subject.trace, setup.recorded_stdout),
+        remarks=lambda: (
+            *never_acknowledged(setup.command.command, run.subject.trace, setup.recorded_stdout),
+            *_not_set(config),
+        ),
         forks=forks,
         left=left,
     )
@@ -51,15 +54,15 @@ def uncrashed(
     first: bool,
     shown_pools: tuple[str, str] = ("{pool}", "{pool}"),
     trace_lacks: Callable[[], Sequence[str]] = tuple,
-    unacknowledged: Callable[[], Sequence[str]] = tuple,
+    remarks: Callable[[], Sequence[str]] = tuple,
     forks: bool = False,
     left: Left = endless,
 ) -> None:
     """The final image, and the first one if asked, must pass before anything is crashed.
 
     `shown_pools`: folders with the final and the first image, for the command to try; `trace_lacks`: what the final
-    image, which is made from the trace, lacks of what the workload left; `unacknowledged`: why nothing that
-    the workload finished is known to the check. Raises CrashcheckError
+    image, which is made from the trace, lacks of what the workload left; `remarks`: why the check may
+    fail on it, such as that nothing which the workload finished is known to it. Raises CrashcheckError
     check-rejects-final, trace-lacks-updates or check-rejects-first with the check's output; and OutOfTime where `left`
     ends a run before the check's own limit does.
     How long they take decides how long those of crash states may take.
@@ -83,15 +86,15 @@ def uncrashed(
         what = "after the workload, with nothing crashed" if final else "before the workload"
         command = executor.shown(FINAL if final else FIRST, pool)
         advice = "" if final else ' If that is as it should be, set [check] first = "skip".'
+        hints = "".join(f"{remark[0].upper()}{remark[1:]}. " for remark in remarks()) if final else ""
         if final and (lacks := trace_lacks()):
             raise CrashcheckError(
                 "trace-lacks-updates",
                 f"the check fails on the image that the trace gives, which is not what the workload left: "
                 f"{_ended(verdict)}\n{_quoted(verdict.output)}\n" + "\n".join(f"  {line}" for line in lacks),
-                "Record what wrote there: docs/limits.md lists what is not recorded.",
+                f"{hints}Record what wrote there: docs/limits.md lists what is not recorded.",
             )
         setup = executor.workers.setup
-        silent = "".join(f"{remark[0].upper()}{remark[1:]}. " for remark in unacknowledged()) if final else ""
         gone = _not_left(setup.command.command, Path(pool)) if final else ""
         limit = ""
         if mapped := executor.workers.limits.memory_bytes:  # one that needs more passes by hand
@@ -99,9 +102,15 @@ def uncrashed(
         raise CrashcheckError(
             "check-rejects-final" if final else "check-rejects-first",
             f"the check fails on the image {what}: {_ended(verdict)}\n{_quoted(verdict.output)}",
-            f"{gone}{silent}{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
+            f"{gone}{hints}{limit}Try it yourself (on a copy, if it writes): {command}{advice}",
         )
     executor.set_timeout(timeout_for(slowest_s))
+
+
+def _not_set(config: Config) -> list[str]:
+    """A remark on what the workload's environment has and the check's lacks, such as where libraries are."""
+    names = [name for name in config.workload.env if name not in config.check.env]
+    return [f"[workload] env, and not [check] env, sets {listed(names, _SHOWN)}"] if names else []
 
 
 def _not_left(command: Command, pool: Path) -> str:
