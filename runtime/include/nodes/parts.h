@@ -72,6 +72,7 @@ _Noreturn void fail(const char *what, const char *why);
 struct node {
     uint8_t index;
     bool alive;             /* its first process runs */
+    bool apart;             /* its process numbers and its segments of shared memory are those of namespaces of its own */
     bool read_clock;        /* in this step */
     bool places;            /* calls that send are placed */
     bool explores;          /* which of several threads continues is the caller's choice */
@@ -385,8 +386,8 @@ extern const struct handler call_kill, call_suspend, call_signal_wait;
 extern const struct handler call_clone, call_wait, call_waitid, call_exit, call_exit_group, call_flock;
 
 /* machine.c */
-extern const struct handler call_getrandom, call_uname, call_sysinfo, call_getcpu, call_affinity, call_usage, call_refused, call_nothing, call_ioctl,
-    call_yield, call_unknown;
+extern const struct handler call_getrandom, call_uname, call_sysinfo, call_getcpu, call_affinity, call_usage, call_refused, call_nothing,
+    call_segments, call_ioctl, call_yield, call_unknown;
 
 /* calls.c */
 #define LAST_CALL 469

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -110,7 +111,8 @@ static const char *call_name(uint64_t number)
     } named[] = {
         {SYS_ptrace, "ptrace"}, {SYS_mount, "mount"},
         {SYS_unshare, "unshare"}, {SYS_setns, "setns"}, {SYS_chroot, "chroot"}, {SYS_shmget, "shmget"}, {SYS_shmat, "shmat"},
-        {SYS_semget, "semget"}, {SYS_semop, "semop"}, {SYS_msgget, "msgget"}, {SYS_msgsnd, "msgsnd"}, {SYS_msgrcv, "msgrcv"},
+        {SYS_shmdt, "shmdt"}, {SYS_shmctl, "shmctl"}, {SYS_semget, "semget"}, {SYS_semop, "semop"}, {SYS_semctl, "semctl"},
+        {SYS_semtimedop, "semtimedop"}, {SYS_msgctl, "msgctl"}, {SYS_msgget, "msgget"}, {SYS_msgsnd, "msgsnd"}, {SYS_msgrcv, "msgrcv"},
         {SYS_mq_open, "mq_open"}, {SYS_tee, "tee"}, {SYS_vmsplice, "vmsplice"}, {SYS_process_vm_readv, "process_vm_readv"},
         {SYS_process_vm_writev, "process_vm_writev"}, {SYS_pidfd_open, "pidfd_open"}, {SYS_pidfd_getfd, "pidfd_getfd"},
         {SYS_pidfd_send_signal, "pidfd_send_signal"}, {SYS_bpf, "bpf"},
@@ -136,6 +138,29 @@ static enum then unknown_enter(struct thread *thread)
     return NATIVE;
 }
 
+static enum then segments_enter(struct thread *thread)
+{
+    return thread->process->node->apart ? AFTER : unknown_enter(thread);
+}
+
+/* shmget, shmat, shmdt, shmctl: the kernel's, in the node's own namespace. The times are ours. */
+static enum then segments_leave(struct thread *thread)
+{
+    struct shmid_ds state;
+    uint64_t at = argument(thread, 2), what = argument(thread, 1);
+    bool shows = what == IPC_STAT || what == SHM_STAT || what == SHM_STAT_ANY;
+    if (thread->called.orig_rax != SYS_shmctl || !shows || thread->result < 0 ||
+        memory_read(thread, at, &state, sizeof state) != sizeof state)
+        return ANSWER;
+    time_t now = (time_t)(time_base(CLOCK_REALTIME) / SECOND);
+    state.shm_ctime = now;
+    state.shm_atime = state.shm_atime ? now : 0;
+    state.shm_dtime = state.shm_dtime ? now : 0;
+    memory_write(thread, at, &state, sizeof state);
+    return ANSWER;
+}
+
+const struct handler call_segments = {segments_enter, segments_leave, false};
 const struct handler call_getrandom = {getrandom_enter, NULL, false};
 const struct handler call_uname = {uname_enter, uname_leave, false};
 const struct handler call_sysinfo = {sysinfo_enter, NULL, false};

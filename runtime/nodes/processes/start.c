@@ -164,7 +164,7 @@ static _Noreturn void be_init(struct command *command, int hello, const int *out
 static pid_t fork_apart(bool *apart)
 {
     unsigned long user = geteuid() ? CLONE_NEWUSER : 0;
-    pid_t init = (pid_t)syscall(SYS_clone, user | CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, NULL, NULL, NULL, NULL);
+    pid_t init = (pid_t)syscall(SYS_clone, user | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | SIGCHLD, NULL, NULL, NULL, NULL);
     *apart = init >= 0;
     return *apart ? init : fork();
 }
@@ -286,7 +286,6 @@ static bool open_outputs(struct node *node)
 struct thread *start(struct node *node, char *bytes, size_t size)
 {
     int hello[2], one = 1;
-    bool apart;
     char *end = bytes + size, *trace = bytes + strlen(bytes) + 1, *private = trace + strlen(trace) + 1;
     char *shown = private + strlen(private) + 1, *rest = shown + strlen(shown) + 1;
     struct command command = {.node = node, .folder = bytes, .private = private, .shown = shown};
@@ -303,22 +302,22 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     setsockopt(hello[0], SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
     uid_t user = geteuid();
     gid_t group = getegid();
-    pid_t init = fork_apart(&apart);
+    pid_t init = fork_apart(&node->apart);
     if (init < 0)
         fail("start", strerror(errno));
     if (init == 0)
-        be_init(&command, hello[1], node->outputs, apart, user, group);
+        be_init(&command, hello[1], node->outputs, node->apart, user, group);
     close(hello[1]);
     char byte = 0;
     pid_t pid = hear(hello[0], &byte);
     node->init = init;
     if (!pid)
         fail("start", "the process ended");
-    if (!apart)
+    if (!node->apart)
         name_uncontrolled(node, "process numbers");
     else if (!(byte & PLACED))
         name_uncontrolled(node, "the path of the folder");
-    if (apart && !(byte & TEMPORARY))
+    if (node->apart && !(byte & TEMPORARY))
         name_uncontrolled(node, "files in /tmp");
     struct thread *thread = executing(node, pid, hello[0], command.words[0]);
     close(hello[0]);

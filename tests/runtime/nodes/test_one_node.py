@@ -272,3 +272,26 @@ print(*(tried(os.fsync, fd) for fd in (file, folder, pipe, 99)), tried(os.fdatas
 """
     world = worlds((sys.executable, "-c", code))
     assert world.take(Action(ActionKind.START, 0)).wrote == b"done done EINVAL EBADF done done\n"
+
+
+SEGMENT = """
+import ctypes, time
+c = ctypes.CDLL(None, use_errno=True)
+c.shmat.restype = ctypes.c_void_p
+number = c.shmget(65, 4096, 0o3600)  # IPC_CREAT | IPC_EXCL
+ctypes.memmove(c.shmat(number, None, 0), b"own", 3)
+state = (ctypes.c_uint64 * 14)()
+c.shmctl(number, 2, ctypes.byref(state))
+print(number, ctypes.string_at(c.shmat(number, None, 0)), state[7] == state[9] == int(time.time()), state[8])
+"""
+
+
+def test_segments_of_shared_memory_are_the_node_s_own_and_end_with_it(worlds: Worlds) -> None:
+    before = Path("/proc/sysvipc/shm").read_text()
+    program = (sys.executable, "-c", SEGMENT)
+    world = worlds(program, program)
+    results = by_default(world)
+    assert [output(results, node) for node in (0, 1)] == [b"0 b'own' True 0\n"] * 2
+    assert world.uncontrolled == {}
+    world.close()
+    assert Path("/proc/sysvipc/shm").read_text() == before
