@@ -12,7 +12,7 @@ import numpy as np
 
 import crashcheck
 from crashcheck.analyzer.arrays import among
-from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site, UnitFacts
+from crashcheck.analyzer.compile.facts import STORES, ProgramFacts, Site
 from crashcheck.analyzer.persistence.redundant_persists import find_redundant_persists
 from crashcheck.analyzer.persistence.shown_names import shown_paths
 from crashcheck.analyzer.trace.calls import injected_faults
@@ -20,6 +20,7 @@ from crashcheck.analyzer.trace.completeness import Completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.call_chains import call_chains, outside_helpers, storing_functions
 from crashcheck.checker.findings.provenance import Project
+from crashcheck.checker.policy import sources_of
 from crashcheck.checker.results import (
     NOT_COMPARED,
     Base,
@@ -205,29 +206,20 @@ def older_than_sources(facts: ProgramFacts, trace: Trace, tree: SourceTree) -> t
     that does not know of its headers leaves the old one, and a change in them without a finding."""
     recorded_ns, out = trace.path.stat().st_mtime_ns, []
     for module in sorted({unit.module_path for unit in trace.units}):
-        keys = {unit.key for unit in trace.units if unit.module_path == module}
+        ran = {unit.key for unit in trace.units if unit.module_path == module}
+        units = {key: unit for key, unit in facts.units.items() if key in ran}
         built_ns = _written_ns(module) or recorded_ns
-        newer = {
+        newer = [
             name
-            for key in keys
-            for name in _project_sources(facts.unit(key), tree)
-            if built_ns < _written_ns(tree.folder / name) < recorded_ns
-        }
+            for name in sources_of(tree.folder, replace(facts, units=units))
+            if not name.startswith("/") and built_ns < _written_ns(tree.folder / name) < recorded_ns
+        ]
         if newer:
             out.append(
-                f"{tree.relative(module)} is older than {listed(sorted(newer), _MOST_NEWER)}: what was tested may "
+                f"{tree.relative(module)} is older than {listed(newer, _MOST_NEWER)}: what was tested may "
                 "lack changes of them. Let the build compile it again (in a Makefile, -MMD makes it depend on headers)"
             )
     return tuple(out)
-
-
-def _project_sources(unit: UnitFacts | None, tree: SourceTree) -> set[str]:
-    """The files of which a unit has sites and that are the project's, relative to its folder."""
-    if unit is None:
-        return set()
-    files = {place.file for site in unit.sites for place in site.positions if place.file}
-    names = {tree.relative(Path(unit.directory, file)) for file in files}
-    return {name for name in names if not name.startswith("/")}
 
 
 def _written_ns(path: str | Path) -> int:
