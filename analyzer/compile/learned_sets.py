@@ -135,11 +135,11 @@ class LearnedSets:
         for name, one in self.sites.items():
             members.setdefault(one.group, set()).add(name)
         settled = []
-        for group in self.proportions():
+        for group in (each for each in self.proportions() if each not in alone):
             reads = {name for name in members[group] if _is_read(name)}
             writes_first = all(self.sites[name].before <= {None} for name in members[group] - reads)
             if writes_first and all(reads <= self.sites[name].before | harmless[name] for name in reads):
-                settled += [reads] if group not in alone else []
+                settled.append(reads)
         return {name: number for number, reads in enumerate(settled[:SETTLED_GROUPS], 1) for name in reads}
 
     def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:

@@ -315,22 +315,23 @@ def test_a_check_that_rejects_what_nothing_harmed_is_an_error_of_the_test(here: 
         here.check(careful, "cfg.json", SAVED, start=START, check=lambda state: load(state / "cfg.json") == {})
 
 
+def five_files() -> None:
+    for number in range(5):
+        Path(f"{number}").write_text("x")
+
+
 def test_a_check_that_accepts_anything_and_states_that_were_left_are_remarked() -> None:
     remarks: list[str] = []
-
-    def work() -> None:
-        for number in range(5):
-            Path(f"{number}").write_text("x")
 
     def crashes(states: int) -> Crashes:
         return Crashes(lambda: Settings(states=states, remark=remarks.append, jobs=1))
 
     crashes(2_000).check(careful, "cfg.json", SAVED, start=START, check=lambda state: True)
     assert remarks.pop().startswith("the check also passes on the files filled with zeros")
-    crashes(100).check(work, check=lambda state: all(path.stat().st_size < 2 for path in state.iterdir()))
+    crashes(100).check(five_files, check=lambda state: all(path.stat().st_size < 2 for path in state.iterdir()))
     assert remarks.pop().startswith("No findings; 164 of 4,032 feasible crash states checked")
     with pytest.raises(CrashcheckError, match="crashes-no-verdict"):
-        crashes(1).check(work, check=lambda state: True)
+        crashes(1).check(five_files, check=lambda state: True)
 
 
 def test_a_folder_without_its_file_cannot_be_made_after_it(here: Crashes) -> None:
@@ -350,20 +351,16 @@ def test_a_folder_without_its_file_cannot_be_made_after_it(here: Crashes) -> Non
 def test_the_seconds_end_a_search_of_slow_checks_which_is_remarked() -> None:
     remarks: list[str] = []
 
-    def work() -> None:
-        for number in range(5):
-            Path(f"{number}").write_text("x")
-
     def slow(state: State) -> bool:
         time.sleep(0.05)
         return all(path.read_text() in ("", "x", "\0") for path in state.iterdir())
 
     began = time.monotonic()
-    Crashes(lambda: Settings(seconds=3.0, remark=remarks.append, jobs=1)).check(work, check=slow)
+    Crashes(lambda: Settings(seconds=3.0, remark=remarks.append, jobs=1)).check(five_files, check=slow)
     assert time.monotonic() - began < 60 < 4_032 * 0.05
     assert re.match(r"No findings; [0-9]+ of 4,032 feasible crash states checked", remarks[0])
     with pytest.raises(CrashcheckError, match=r"time.*\[crashes-no-verdict\]\n  Where a budget ended too early, raise"):
-        Crashes(lambda: Settings(seconds=1e-9, jobs=1)).check(work, check=slow)
+        Crashes(lambda: Settings(seconds=1e-9, jobs=1)).check(five_files, check=slow)
 
 
 def test_a_search_in_which_most_states_fail_ends_soon_after_its_newest_finding(here: Crashes) -> None:
