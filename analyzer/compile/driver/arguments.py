@@ -112,6 +112,7 @@ LANGUAGES = {
     ".F": "f77",
     ".f90": "f95",
 }
+_AS_CXX = {"c": "c++", "cpp-output": "c++-cpp-output", "c-header": "c++-header"}  # as clang++ and g++ do
 INSTRUMENTED = frozenset({"c", "c++", "cpp-output", "c++-cpp-output", "ir"})
 LINK_ONLY = ("-l", "-L", "-Wl,", "-T", "-u", "-z", "-rpath", "-fuse-ld=", "--ld-path", "-Xlinker", "-e")
 LINK_ONLY_EXACT = frozenset(
@@ -293,16 +294,17 @@ _MODES = ("other", "assemble", "compile", "link")  # the one that stops earliest
 _DEPENDENCY_OPTIONS = ("-MD", "-MMD", "-MF", "-MT", "-MQ", "-MP", "-MG", "-MV", "-MJ", "-Wp,-M")
 
 
-def parse(words: list[str]) -> Arguments:
-    """Read a command line whose response files are expanded."""
-    return _Parser(words).parse()
+def parse(words: list[str], cxx: bool = False) -> Arguments:
+    """Read a command line whose response files are expanded; `cxx`: a C++ compiler, which takes C sources for C++."""
+    return _Parser(words, cxx).parse()
 
 
 class _Parser:
     """One pass over a command line. `index` is the word that is read, `here` its index and that of its value."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], cxx: bool) -> None:
         self.words = words
+        self.cxx = cxx
         self.result = Arguments(words)
         self.language = ""  # what the last -x asked for
         self.index = 0
@@ -409,7 +411,8 @@ class _Parser:
         """What -x asked for, else what the name ends in; "" for what only a linker reads."""
         if self.language not in ("", "none"):
             return self.language
-        return LANGUAGES.get(os.path.splitext(path)[1], "")
+        language = LANGUAGES.get(os.path.splitext(path)[1], "")
+        return _AS_CXX.get(language, language) if self.cxx else language
 
 
 _Handler = Callable[[_Parser, str], None]

@@ -43,7 +43,7 @@ class _Build:
     def __init__(self, words: list[str], cxx: bool) -> None:
         self.cxx = cxx
         self.words = words
-        self.arguments = parse(expand(words, os.getcwd()))
+        self.arguments = parse(expand(words, os.getcwd()), cxx)
         self.compiler: Compiler = find_compiler()
 
     def run(self) -> int:

@@ -204,6 +204,14 @@ def test_a_language_is_chosen_with_x_and_preprocessed_input_is_taken(project: Pa
     assert sorted(sources("prog")) == ["main.i", "safe.c"]
 
 
+def test_the_cxx_command_takes_c_sources_for_cxx_as_clang_does_unless_x_says_otherwise(project: Path) -> None:
+    code = "#ifndef __cplusplus\n#error C\n#endif\nint main() { return nullptr != nullptr; }\n"
+    (project / "both.c").write_text(code)
+    assert cc("-std=c++11", "-Wno-deprecated", "both.c", "-o", "prog", cxx=True) == 0
+    assert run("prog") == 0
+    assert cc("-c", "-x", "c", "both.c", cxx=True) != 0
+
+
 def test_nostdlib_and_partial_links_get_no_runtime(project: Path) -> None:
     assert cc("-c", "main.c") == 0
     assert cc("-c", "safe.c") == 0
