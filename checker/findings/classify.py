@@ -158,14 +158,17 @@ class Classifier:
         return tuple(piece for piece in lost if verdict(drop(state.point, others[piece])).passed) or lost
 
     def with_kill(self, cause: Cause) -> Cause:
-        """The cause, with a moment of the same operation, from X on, at which the program fails so with nothing
-        reordered: what persists X in time leaves that. Of more than _KILLS moments not all are tried."""
+        """The cause, with a moment of X's operation, from X on, at which the program fails so with nothing reordered:
+        what persists X in time leaves that. Of more than _KILLS moments not all are tried. In a later operation than
+        X's, that would be another bug."""
         if cause.prefix or cause.torn or cause.lost is None:
             return cause
         subject, points = self._subject, self._subject.space.points
         crash = cause.state.point
         begun = int(points.event[np.searchsorted(points.acked, points.acked[crash], side="left")])
-        low = bisect_right(self.stretches.moments, max(subject.event_of(cause.lost), begun))
+        if subject.event_of(cause.lost) < begun:
+            return cause
+        low = bisect_right(self.stretches.moments, subject.event_of(cause.lost))
         high = bisect_right(self.stretches.moments, int(points.event[crash]))
         try:
             tried = spread(np.arange(low, high, dtype=np.int64), _KILLS)

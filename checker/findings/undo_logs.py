@@ -6,9 +6,10 @@ may hold a whole entry of a log: the range's offset or address, and behind it th
 
 What the log itself consists of is not logged, and need not be: a length or a checksum in a copy's cache line, or stored
 by the function that writes the copies and none of what they are copies of, or by one that it calls. What is copied into
-the same field of another object is no log either: it moves, as when a node of a tree is split. One or two words that
-may be a link (an offset in a file, an address in a mapping, the identifier of a pool) show no log: a list is linked and
-unlinked by the same copies.
+the same field of another object is no log either: it moves, as when a node of a tree is split. What one statement
+stores to several places of an operation is no copy: objects begin with the same bytes. One or two words that may be a
+link (an offset in a file, an address in a mapping, the identifier of a pool) show no log: a list is linked and unlinked
+by the same copies.
 """
 
 from __future__ import annotations
@@ -183,9 +184,18 @@ class UndoLogs:
             at = held.find(data)
             while at >= 0 and window + at <= low:
                 if window + at + length >= low + core:
+                    if self._is_initial(copy, operation):
+                        break
                     return copy
                 at = held.find(data, at + 1)
         return None
+
+    def _is_initial(self, copy: int, operation: Rows) -> bool:
+        """Whether the statement of an update stores the same bytes elsewhere in its operation, too."""
+        events, data = self._subject.trace.events, self._subject.trace.data
+        alike = operation[events["site"][operation] == events["site"][copy]]
+        alike = alike[events["offset"][alike] != events["offset"][copy]]
+        return any(data(other) == data(copy) for other in alike.tolist())
 
     def _is_entry(self, copy: int, row: int, core: int, zeros: bool, near: Rows) -> bool:
         """Whether an update holds the position of a store's range, or of bytes before it, and then the old bytes."""

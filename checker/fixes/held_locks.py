@@ -3,7 +3,8 @@
 A lock is recognised by what it does: an atomic operation takes it, a later update of the same thread to the
 same bytes releases it, and the crash is between the two. That the check waits for it is shown by running the check on
 the crash image with those bytes as the releases leave them. No crash leaves that image, so it proves the reason only.
-Where the check does not wait, a lock is only what its release leaves as it was before it was taken.
+Where the check does not wait, a lock is only what its release leaves as it was before it was taken, and what an
+operation takes, it releases: a pointer that one operation sets and a later one clears is no lock.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def advice_at(
 def _held_at(subject: Subject, moment: int, restored: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The locks that are held at a moment: the events that took them, in order, and those that release them.
 
-    `restored`: only those whose release stores the bytes from before (zeros, if nothing was stored before).
+    `restored`: only those whose release stores the bytes from before (zeros, if nothing was stored before), within the
+    operation, if one took it.
     """
     events = subject.trace.events
     stores = np.flatnonzero(events["kind"] == Kind.STORE)
@@ -106,12 +108,24 @@ def _held_at(subject: Subject, moment: int, restored: bool) -> tuple[NDArray[np.
     alike &= (stores[now] < moment) & (stores[then] >= moment)
     if restored:
         for at in np.flatnonzero(alike).tolist():
+            if _outlives_operation(subject, int(stores[now[at]]), int(stores[then[at]])):
+                alike[at] = False
+                continue
             same = at > 0 and all(rows[field][by_place[at - 1]] == rows[field][now[at]] for field in _PLACE)
             release = subject.trace.data(int(stores[then[at]]))
             before = subject.trace.data(int(stores[by_place[at - 1]])) if same else bytes(len(release))
             alike[at] = before == release
     order = np.argsort(stores[now[alike]])
     return stores[now[alike]][order], stores[then[alike]][order]
+
+
+def _outlives_operation(subject: Subject, taken: int, released: int) -> bool:
+    """Whether the operation in which an event takes a lock has ended when another releases it."""
+    events = subject.trace.events
+    marks = subject.trace.rows(Kind.MARK_BEGIN, Kind.MARK_END)
+    marks = marks[events["thread"][marks] == events["thread"][taken]]
+    before, after = np.searchsorted(marks, [taken, released]).tolist()
+    return 0 < before < after and int(events["kind"][marks[before - 1]]) == Kind.MARK_BEGIN
 
 
 def _release(subject: Subject, taken: NDArray[np.int64], released: NDArray[np.int64], folder: Path) -> None:

@@ -98,7 +98,7 @@ def summarise(
         ),
         warnings=(
             *older_than_sources(facts, trace, SourceTree(config.folder)),
-            *recording_warnings(facts, run.recording),
+            *recording_warnings(facts, run.recording, config.check.outputs),
             *recorded_twice(facts, trace),
             *trace_warnings(trace, run),
             *((run.unread.note,) if run.unread.failed else ()),
@@ -192,11 +192,15 @@ def _needed(path: str) -> Iterator[str]:
         return
 
 
-def recording_warnings(facts: ProgramFacts, recording: Recording) -> tuple[str, ...]:
-    """Notes of crashcheck-cc about the program, and of the recorder about files that it did not watch."""
+def recording_warnings(facts: ProgramFacts, recording: Recording, outputs: Sequence[str] = ()) -> tuple[str, ...]:
+    """Notes of crashcheck-cc about the program, and of the recorder about files that it did not watch. `outputs`: as in
+    the configuration; each run of a check removes those in the pool first."""
     notes = {f"{Path(unit.source).name}: {note}" for unit in facts.units.values() for note in unit.notes}
-    silent = remarks(_REMARKS, read_notes(recording.trace))
-    left = len({text.partition(" ")[0] for reason, text in read_notes(recording.trace) if reason == "ended"})
+    said = [
+        note for note in read_notes(recording.trace) if note[0] != "pattern" or f"{{pool}}/{note[1]}" not in outputs
+    ]
+    silent = remarks(_REMARKS, said)
+    left = len({text.partition(" ")[0] for reason, text in said if reason == "ended"})
     ended = f"processes that the workload left running: {left}. They were ended with it"
     return (*sorted(notes), *silent, *((ended,) if left else ()))
 

@@ -188,6 +188,26 @@ def test_a_reordering_says_so_where_kill_shows_its_harm_too(
     ] == expected
 
 
+def test_a_loss_of_an_earlier_operation_has_nothing_to_do_with_where_kill_shows_another_bug(world: MakeWorld) -> None:
+    def run(t: TraceBuilder) -> None:
+        for number, stored in enumerate((((1, 0),), ((2, 512), (3, 576))), 1):
+            t.begin(number)
+            for site, offset in stored:
+                t.site = site
+                t.store("p", offset, 8, 5)
+                t.site = 0
+                if site > 1:
+                    persist(t, offset)
+            t.end(number)
+
+    sites = {1: place(1, "value"), 2: place(2, "a"), 3: place(3, "b")}
+    recorded = world(run, "!512>0", "!512=576", sites=sites)
+    found = recorded.explore(snapshot=recorded.real_snapshot).findings
+    notes = {(finding.kind, finding.location.variable): finding.note for finding in found}
+    assert set(notes) == {(FindingKind.UNPERSISTED, "value"), (FindingKind.RECOVERY_FAILURE, "a")}
+    assert "it, too" not in notes[FindingKind.UNPERSISTED, "value"]
+
+
 SECOND, HALF = 2048, 20  # where the second of two operations stores; words that half a stretch stores
 
 

@@ -72,6 +72,27 @@ def test_an_update_is_logged_if_its_old_bytes_were_copied_before(
         assert (missing.logged, missing.copied) == (left, SITES[3])
 
 
+@pytest.mark.parametrize("objects", [1, 2])
+def test_the_bytes_with_which_each_new_object_begins_show_no_log(objects: int, tmp_path: Path) -> None:
+    """An empty entry is overwritten after new nodes, which begin with empty entries, were made."""
+    largest = 2**63 - 1
+
+    def script(t: TraceBuilder) -> None:
+        t.store("p", LEFT, 8, largest)
+        t.begin(1)
+        t.site = 3
+        for number in range(objects):
+            t.store("p", LOG + 8 * number, 8, largest)
+        for site, offset in ((1, LEFT), (2, RIGHT)):
+            t.site = site
+            t.store("p", offset, 8, 7)
+        t.end(1)
+
+    world = World(tmp_path / "world", words("true"), script, sites=SITES)
+    right = world.trace.events["site"].tolist().index(2)
+    assert (UndoLogs(world.subject).missing(right) is not None) is (objects == 1)
+
+
 def words_of(*values: int) -> bytes:
     return b"".join(value.to_bytes(8, "little") for value in values)
 

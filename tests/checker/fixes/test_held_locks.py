@@ -102,6 +102,30 @@ def test_where_the_check_does_not_hang_a_lock_is_what_its_release_restores(
     assert any("is a lock that is still held" in fix.words for fix in fixes) == named
 
 
+@pytest.mark.parametrize(("released", "named"), [(1, True), (2, False)], ids=["lock", "pointer"])
+def test_what_an_operation_sets_and_a_later_one_clears_is_no_lock(released: int, named: bool, propose: Propose) -> None:
+    """A node's pointer to a child was called one, and 'release it' the fix (an adaptive radix tree)."""
+
+    def script(t: TraceBuilder) -> None:
+        for number in (1, 2):
+            t.begin(number)
+            for site, offset in ((1, 0), (3, 64)) if number == 1 else ():
+                t.site = site
+                t.store("p", offset, 8, 7, ATOMIC)
+                t.clwb("p", offset)
+                t.sfence()
+            if number == released:
+                t.site = 2
+                t.store("p", 0, 8, 0)
+                t.clwb("p", 0)
+                t.sfence()
+            t.end(number)
+
+    fixes = propose(script, "0>64")
+    assert fixes
+    assert any("is a lock that is still held" in fix.words for fix in fixes) == named
+
+
 @pytest.mark.parametrize(("flags", "named"), [(ATOMIC, True), (0, False)], ids=["lock", "value"])
 def test_a_lock_of_which_a_part_persisted_must_be_made_anew_and_not_written_in_one_piece(
     flags: int, named: bool, propose: Propose

@@ -286,6 +286,8 @@ def test_other_outputs_are_compared_as_standard_output_is(
     source = source.replace(loop, opened + loop)
     ran = drive(source, ["put 0 1", "get 0", "put 2 2", "get 2"], outputs=["stdout", output])
     assert (ran.exit_code, [finding["kind"] for finding in ran.findings]) == (exit_code, ["unpersisted"] * exit_code)
+    unwatched = any("results.txt: no pattern" in warning for warning in ran.report["run"]["warnings"])
+    assert unwatched == (output != "{pool}/results.txt")
     for finding in ran.findings:
         assert finding["verdict"]["output"].splitlines()[2] == f"{output}:"
     assert drive(source, ["put 0 1", "get 0"]).findings == []
