@@ -1,8 +1,8 @@
 """How long one run of the check may take, and which runs are seen before that not to end by themselves.
 
 Crash states that hang cost their whole limit each. But where each thread waits for a lock that only another of them
-could release, waiting is useless; and a limit that a longer one confirms (checker/search/timeouts.py) may also
-end runs that are busy for much longer than the check has ever been.
+could release, or the only one repeats itself, waiting is useless; and a limit that a longer one confirms
+(checker/search/timeouts.py) may also end runs that are busy for much longer than the check has ever been.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import time
 from collections.abc import Set
 from typing import NamedTuple
 
+from crashcheck.checker.execution.repetition import repeats
 from crashcheck.runtime.supervise import own_children
 
 _FIRST_S = 0.05  # until a run is first examined
+_REPEATS_S = 0.3  # until it is first stopped, to see whether it repeats itself
 _CPU_CLOCK = 2  # of a process, clock_getcpuclockid(3)
 _FUTEX, _COMMAND = 202, 0x7F  # the system call, on x86-64, and what of its second argument is no flag
+_WAIT4, _RUNNING = "61", "running"  # what /proc shows of a thread: the number of its system call, or this
 _WAITS = (0, 6, 9)  # FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET
 _SENT = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGUSR1, signal.SIGUSR2)
 # What timers send, or others, as /proc shows sets of signals.
@@ -38,6 +41,7 @@ class RunClock:
         """`pid`: of the process that was started; `started_s`: by the monotonic clock; `others`: children of this
         process that have nothing to do with the run."""
         self._pid = pid
+        self._started_s = started_s
         self._until_s = started_s + limit.wall_s
         self._busy_s = limit.busy_s
         self._had_s = 0.0 if limit.busy_s is None else _busy_s(pid)
@@ -55,10 +59,10 @@ class RunClock:
         return check_s
 
     def will_not_end(self) -> bool:
-        """Whether the run is busy for too long, or no thread of it can run again.
+        """Whether the run is busy for too long, no thread of it can run again, or its only one repeats itself.
 
-        That is so where all have waited for locks without a limit twice in a row, and none has run in between, where it
-        has no other process, and where no signal that a timer sends would wake it.
+        Threads cannot run again where all have waited for locks without a limit twice in a row, and none has run in
+        between. It has no other process, and no signal that a timer sends would wake it.
         """
         try:
             folder = f"/proc/{self._pid}/task"
@@ -66,12 +70,21 @@ class RunClock:
             if self._busy_s is not None and _busy_s(self._pid) - self._had_s > self._busy_s * len(threads):
                 return True
             before, self._before = self._before, [_lock_waited_for(thread) for thread in threads]
+            waits = all(self._before) and self._before == before
+            alone = 0 if waits or self._busy_s is not None else _runs_alone(self._pid)
         except OSError:  # a thread has ended, or this kernel does not show it
             return False
-        if not all(self._before) or self._before != before:
+        children = own_children() if waits or alone else None
+        if children is None or not set(children) - self._others <= {self._pid}:
             return False
-        children = own_children()
-        return children is not None and set(children) - self._others <= {self._pid}
+        return waits or self._repeats(alone)
+
+    def _repeats(self, pid: int) -> bool:
+        """Whether a process does, which costs the run no time."""
+        before_s = time.monotonic()
+        found = before_s - self._started_s > _REPEATS_S and repeats(pid)
+        self._until_s += time.monotonic() - before_s
+        return found
 
 
 def _busy_s(pid: int) -> float:
@@ -81,14 +94,36 @@ def _busy_s(pid: int) -> float:
         return 0.0  # it has ended
 
 
+def _runs_alone(pid: int) -> int:
+    """The process that runs, of one thread, while each of its parents from `pid` on waits for it alone; 0 if none."""
+    while len(os.listdir(f"/proc/{pid}/task")) == 1:
+        thread = f"/proc/{pid}/task/{pid}"
+        call, children = _text(f"{thread}/syscall").split(), _text(f"{thread}/children").split()
+        if _woken_by_timers(thread) or (call[0] != _WAIT4 if children else call != [_RUNNING]) or len(children) > 1:
+            return 0
+        if not children:
+            return pid
+        pid = int(children[0])
+    return 0
+
+
+def _woken_by_timers(thread: str) -> bool:
+    """Whether a process handles a signal that a timer sends."""
+    return bool(int(_status(thread)["SigCgt"], 16) & _WAKING)
+
+
+def _status(thread: str) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in _text(f"{thread}/status").splitlines())
+
+
 def _lock_waited_for(thread: str) -> str:
     """The lock that a thread waits for without a limit, and how often it had been taken off a processor; "" if none."""
     words = _text(f"{thread}/syscall").split()
     if len(words) < 5 or int(words[0]) != _FUTEX or int(words[2], 16) & _COMMAND not in _WAITS or int(words[4], 16):
         return ""
-    status = dict(line.split(":", 1) for line in _text(f"{thread}/status").splitlines())
-    if int(status["SigCgt"], 16) & _WAKING or _text(f"{thread}/children").strip():
+    if _woken_by_timers(thread) or _text(f"{thread}/children").strip():
         return ""
+    status = _status(thread)
     return " ".join((words[1], status["voluntary_ctxt_switches"], status["nonvoluntary_ctxt_switches"]))
 
 
