@@ -473,20 +473,28 @@ static __attribute__((noinline)) bool is_settled_alone(const struct site *site, 
     return record->thread == cc_self.id && is_expected(site, record->previous);
 }
 
+static inline bool is_settled(const struct record *record, const struct cc_guard_unit *unit, uint32_t index, uint32_t group)
+{
+    return LIKELY(is_of(record->last, group)) &&
+           (LIKELY(is_of(record->previous, group)) || is_settled_alone(site_at(unit, index), record));
+}
+
 /* All settled reads of a group may follow each other, and a write is a violation after any of them. So one that follows those of
  * two threads, or those of this thread alone and what it may follow, changes no verdict: it needs neither
  * the word nor the record, which stay in the caches of all threads that read. */
 void cc_guard_begin_settled(const void *address, uint64_t size, struct cc_guard_unit *unit, uint32_t index, uint32_t group)
 {
     uintptr_t at = (uintptr_t)address;
-    if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED && !(at >> ADDRESS_BITS || at & (size - 1)))) {
+    bool is_in_word = size - 1 < WORD_BYTES - at % WORD_BYTES;
+    if (LIKELY(__atomic_load_n(&unit->met, __ATOMIC_ACQUIRE) == GUARDED && is_in_word && !(at >> ADDRESS_BITS))) {
         struct chunk *chunk = atomic_load_explicit(&cc_chunks[at >> CHUNK_BITS], memory_order_acquire);
         struct word *word = chunk ? &chunk->words[at % CHUNK_BYTES / WORD_BYTES] : NULL;
-        if (LIKELY(word && cc_grain(word) == size)) {
-            const struct record *record = record_of(word, at, (unsigned)size);
-            if (LIKELY(is_of(record->last, group)) &&
-                (LIKELY(is_of(record->previous, group)) || is_settled_alone(site_at(unit, index), record)))
-                return;
+        unsigned grain = word ? cc_grain(word) : 0;
+        if (LIKELY(grain && !((at | size) & (grain - 1)))) {
+            const struct record *record = record_of(word, at, grain);
+            for (uint64_t left = size; is_settled(record, unit, index, group); record++)
+                if (LIKELY(!(left -= grain)))
+                    return;
         }
     }
     cc_guard_begin(address, size, unit, index);

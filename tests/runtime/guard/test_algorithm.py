@@ -235,19 +235,25 @@ def test_settled_reads_are_judged_as_if_they_were_recorded(run: Run) -> None:
                 lines.append(" ".join(map(str, ["site", site, *ids])))
                 group_of[base + site] = -group or site
             at_random = (1, 2, *range(3, 7), *range(3, 7))
-            tried = [(chance.randint(1, 3), chance.choice(at_random), 8 * chance.randrange(2), 8) for _ in range(30)]
+            sizes = chance.choice(((1,), (2,), (4,), (8,), (2, 4, 8)))
+            tried = [(chance.randint(1, 3), chance.choice(at_random), 8 * chance.randrange(2), chance.choice(sizes))
+                     for _ in range(30)]  # fmt: skip
             lines += lines_of(tried)
-            expected[seed + 1] = merged(violations(tried, sets), base, group_of)
+            expected[seed + 1] = merged(violations(tried, sets), base, group_of), len(sizes) == 1
         log = run(lines, "stall=0,most=0,")
-        for seed, found in expected.items():
-            assert merged(violated(log, seed), seed * 1000, group_of) == found, seed
+        for seed, (found, exactly) in expected.items():
+            got = merged(violated(log, seed), seed * 1000, group_of)
+            # An access to several variables counts once for each of their predecessors, which here may be one name.
+            assert got == found if exactly else set(got) == set(found), seed
     assert 300 < skipped < 1000
 
 
-def test_a_settled_read_after_those_of_two_threads_is_not_recorded(run: Run) -> None:
-    """The write of thread 1 is after the read of thread 3, as far as the record has it."""
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_a_settled_read_after_those_of_two_threads_is_not_recorded(run: Run, size: int) -> None:
+    """The write of thread 1 is after the read of thread 3, as far as the record has it. A read of no bytes is none."""
     reads = [f"site {at} {at + SETTLED} 1 2 3 4" for at in (2, 3, 4)]
-    lines = ["unit 9", "site 1 1 0", *reads, *("1 1 0 8", "2 2 0 8", "3 3 0 8", "2 4 0 8", "1 1 0 8")]
+    accesses = [f"{thread} {site} 0 {size}" for thread, site in ((1, 1), (2, 2), (3, 3), (2, 4), (1, 1))]
+    lines = ["unit 9", "site 1 1 0", *reads, *accesses[:-1], "2 4 0 0", accesses[-1]]
     assert pairs_of(run(lines, "most=0,"), ObservationKind.VIOLATION) == [(1, 3)]
 
 
