@@ -54,6 +54,7 @@ class Namer:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.path.realpath(folder)
         self._tables: dict[int, tuple[list[tuple[str, int]], dict[str, str]]] = {}
+        self._paths: dict[tuple[str, str], str] = {}
 
     def named(self, unit: UnitFacts, index: int) -> NamedSite:
         """The site at `index` in the table of a unit; all inlined copies of one access have one name."""
@@ -107,9 +108,12 @@ class Namer:
         return self._tables[facts.key]
 
     def _relative(self, directory: str, file: str) -> str:
-        path = os.path.normpath(os.path.join(directory, file))
-        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        return os.path.relpath(path, self._folder) if path.startswith(self._folder + os.sep) else path
+        if (directory, file) not in self._paths:
+            path = os.path.normpath(os.path.join(directory, file))
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+            is_inside = path.startswith(self._folder + os.sep)
+            self._paths[directory, file] = os.path.relpath(path, self._folder) if is_inside else path
+        return self._paths[directory, file]
 
 
 def _written(facts: UnitFacts, site: Site) -> tuple[tuple[SourcePosition, ...], tuple[SourcePosition, ...]]:

@@ -238,10 +238,12 @@ class AnticipatingInvariants(LearnedSets):
 def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
     """The interleavings of a training run. Sources below `folder` are named relative to it."""
     namer = Namer(folder)
+    ran = {*log.rows["site"].tolist(), *log.rows["before"].tolist()}
     names = {
-        unit.key + index & 0xFFFFFFFFFFFFFFFF: namer.named(unit, index)
+        number: namer.named(unit, index)
         for unit in log.units
         for index in range(len(unit.sites))
+        if (number := unit.key + index & 0xFFFFFFFFFFFFFFFF) in ran
     }
     known_ids = np.array([0, *names], np.uint64)
     has_names = np.isin(log.rows["site"], known_ids) & np.isin(log.rows["before"], known_ids)
