@@ -14,7 +14,7 @@ READY_FUZZ := $(READY)-fuzz
 IN := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crashcheck test test-slow fuzz validate-ext4 lint bench bench-recall bench-papers clean
+.PHONY: help setup crashcheck test test-slow fuzz validate-ext4 lint bench bench-guard bench-recall bench-papers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -57,6 +57,9 @@ lint: $(READY_DEV) ## ruff, mypy --strict, the words of documents and templates,
 
 bench: $(READY_DEV) ## measure build, recording and checking; writes build/bench/speed.json
 	$(IN) $(PY) -m bench
+
+bench-guard: $(READY_DEV) ## what guarded programs tolerate and cost, in an hour; writes build/bench/guard.json
+	$(IN) $(PY) -m bench guard $(GUARD_ARGS)
 
 bench-recall: $(READY_DEV) ## which planted bugs each strategy finds, after how many crash states; writes build/bench/recall.json
 	$(IN) $(PY) -m bench.recall $(RECALL_ARGS)

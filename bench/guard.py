@@ -13,20 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench import programs
+from bench import programs, racy
 from bench.measure import CannotMeasure, Spread, interleaved, ratio, run, scratch
-from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, read_guarded
-from crashcheck.analyzer.concurrency.observations import read_log
-from crashcheck.cli.learn import LEARNED
+from bench.trained import OPTIONS, WORKLOADS, configure, crashcheck, relax, source_of, stalls, train
 
-OPTIONS = "CRASHCHECK_GUARD"
 MEGABYTES = 400
 THREADS = (2, 4)
-WORKLOADS = Path(__file__).resolve().parent / "workloads"
-PATTERNS = ("rr-w", "wr-w", "ww-r", "rw-rw", "rrw-rrw", "order-wr", "order-rw", "order-ww")
-PATTERN_TRAINING = 1000  # runs at most, of which those that fail teach nothing
-SETTLED = 40  # runs that passed and taught nothing, one after another, after which training ends
-RELAXING = 100  # runs at most
 TEXT_MEGABYTES = 12
 CORRECT = ("pigz", "memcached", "queue")
 CORRECT_SECONDS = 0.6  # of each, for each run of a series
@@ -118,17 +110,9 @@ SUBJECTS = (
 
 def measure(repetitions: int, series: int) -> dict[str, object]:
     figures: dict[str, object] = {"load_average_before": f"{os.getloadavg()[0]:.2f}"}
-    figures["patterns"] = {name: _pattern(name, series) for name in PATTERNS}
-    figures["programs"] = {subject.name: _measured(subject, repetitions, series) for subject in SUBJECTS}
+    figures.update(racy.measure(series))
+    figures["programs"] = {subject.name: racy.tried(_overhead, subject, repetitions, series) for subject in SUBJECTS}
     return figures
-
-
-def _measured(subject: Subject, repetitions: int, series: int) -> dict[str, object]:
-    """One program whose source is not there, or that cannot be built, leaves the others."""
-    try:
-        return _overhead(subject, repetitions, series)
-    except CannotMeasure as error:
-        return {"not_measured": str(error)}
 
 
 # -- overhead -----------------------------------------------------------------------------------------------------
@@ -137,8 +121,8 @@ def _measured(subject: Subject, repetitions: int, series: int) -> dict[str, obje
 def _overhead(subject: Subject, repetitions: int, series: int) -> dict[str, object]:
     with scratch(MEGABYTES) as folder:
         _lay_out(subject, folder)
-        summary = _train(folder, subject.training_runs)
-        summary += f"; perturbed: {_train(folder, subject.training_runs, '--perturb')}"
+        summary = train(folder, subject.training_runs)
+        summary += f"; perturbed: {train(folder, subject.training_runs, '--perturb')}"
         built = _build_ways(subject, folder)
         figures: dict[str, object] = {"training": summary, "groups_left_alone": built.pop("left alone")}
         for threads in THREADS:
@@ -150,8 +134,8 @@ def _overhead(subject: Subject, repetitions: int, series: int) -> dict[str, obje
 
 def _correct(subject: Subject, folder: Path, unguarded: str, seconds: float) -> dict[str, object]:
     """The guarded program for a time, after relaxing: what it prints against the unguarded one, and its stalls."""
-    _crashcheck(folder, "guard", "--bias", "100")
-    relaxed = _relax(folder)
+    crashcheck(folder, "guard", "--bias", "100")
+    relaxed = relax(folder)
     log, ends = folder / "log", time.monotonic() + seconds
     runs = wrong = 0
     while time.monotonic() < ends:
@@ -165,14 +149,14 @@ def _correct(subject: Subject, folder: Path, unguarded: str, seconds: float) -> 
         same = subject.seconds or guarded.stdout == expected.stdout
         wrong += guarded.returncode != 0 or not same
         runs += 1
-    stalls = read_guarded(read_log(log), AnticipatingInvariants.load(folder / LEARNED), folder).stalls
+    found = stalls(folder, log)
     return {
         "relaxed": relaxed,
         "runs": runs,
         "wrong_or_failed": wrong,
-        "stalls_resolved": sum(stall.resolved for stall in stalls),
-        "stalls_unresolved": sum(stall.unresolved for stall in stalls),
-        "not_learned": [str(stall) for stall in stalls if stall.unresolved],
+        "stalls_resolved": sum(stall.resolved for stall in found),
+        "stalls_unresolved": sum(stall.unresolved for stall in found),
+        "not_learned": [str(stall) for stall in found if stall.unresolved],
         "load_average": f"{os.getloadavg()[0]:.2f}",
     }
 
@@ -201,7 +185,7 @@ def _compared(
 def _lay_out(subject: Subject, folder: Path) -> None:
     """The program's source, its input, and a configuration that trains it."""
     if subject.package:
-        shutil.copytree(_source_of(subject.package), folder, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(source_of(subject.package), folder, symlinks=True, dirs_exist_ok=True)
         if " text" in subject.use:
             _write_text(folder / "text")
     else:
@@ -210,21 +194,7 @@ def _lay_out(subject: Subject, folder: Path) -> None:
         run([programs.clang(), "-O2", "-pthread", WORKLOADS / f"{subject.plain}.c", "-o", folder / subject.plain])
     configuration = {"build": subject.compile.replace("$CC", "crashcheck-cc").replace("$CXX", "crashcheck-c++")}
     configuration["workload"] = subject.train
-    _configure(folder, configuration)
-
-
-def _source_of(package: str) -> Path:
-    variable = f"CRASHCHECK_REAL_{package.upper()}"
-    if not os.environ.get(variable):
-        raise CannotMeasure(f"set {variable} to the folder of its source (docs/guard.md, Measured)")
-    return Path(os.environ[variable])
-
-
-def _configure(folder: Path, commands: Mapping[str, str]) -> None:
-    sections = [f"[{section}]\ncommand = '''{command}'''\n" for section, command in commands.items()]
-    (folder / "crashcheck.toml").write_text(
-        "".join([*sections, '[pool]\nfiles = ["*"]\n[check]\ncommand = "true"\n']), encoding="utf-8"
-    )
+    configure(folder, configuration)
 
 
 def _write_text(path: Path) -> None:
@@ -236,29 +206,6 @@ def _write_text(path: Path) -> None:
     path.write_text((page * (TEXT_MEGABYTES * 1_000_000 // len(page) + 1))[: TEXT_MEGABYTES * 1_000_000])
 
 
-def _train(folder: Path, runs: int, *words: str) -> str:
-    """Learn from `runs` runs, or until nothing new comes; how much in all, in words."""
-    lines = _crashcheck(folder, "learn", "--runs", str(runs), "--settled", str(SETTLED), *words).splitlines()
-    return "; ".join(lines[-3:-1])
-
-
-def _relax(folder: Path) -> str:
-    """Learn what guarded runs show until nothing new comes, and build with it; how much, in words."""
-    lines = _crashcheck(folder, "guard", "relax", "--runs", str(RELAXING), "--settled", str(SETTLED)).splitlines()
-    _crashcheck(folder, "guard")
-    return f"{len(lines) - 1} runs, {lines[-1]}"
-
-
-def _crashcheck(folder: Path, *words: str) -> str:
-    wrapper = Path(programs.wrapper()).parent
-    environment = {**os.environ, "PATH": f"{wrapper}:{os.environ['PATH']}"}
-    command = [str(programs.real_programs().command("crashcheck")), *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise CannotMeasure(f"crashcheck {' '.join(words)} in {folder.name}: {done.stdout}{done.stderr}"[-2000:])
-    return done.stdout
-
-
 def _build_ways(subject: Subject, folder: Path) -> dict[str, str]:
     """A program for each way to run it, and how many groups the one with bias leaves alone."""
     ways = {}
@@ -267,7 +214,7 @@ def _build_ways(subject: Subject, folder: Path) -> dict[str, str]:
         run(["/bin/sh", "-c", compile.replace("$CXX", f"{programs.clang(cxx=True)}{flags}")], cwd=folder)
         ways[way] = _kept(folder, way)
     for way, words in (("guarded", ["--bias", "100"]), ("guarded with bias", ["--bias"])):
-        printed = _crashcheck(folder, "guard", *words)
+        printed = crashcheck(folder, "guard", *words)
         ways[way] = _kept(folder, way)
     ways["left alone"] = str(sum(line.startswith("left alone") for line in printed.splitlines()))
     return ways
@@ -300,45 +247,3 @@ def _timed(subject: Subject, folder: Path, words: str, way: str, used: _Used) ->
     used.cpu_seconds.setdefault(way, []).append(user_seconds + after.ru_stime - before.ru_stime)
     used.user_seconds.setdefault(way, []).append(user_seconds)
     return float(done.stdout) if subject.seconds else elapsed
-
-
-# -- the paper's patterns -----------------------------------------------------------------------------------------
-
-
-def _pattern(name: str, series: int) -> dict[str, object]:
-    """`series` runs with random sleeps, unguarded and guarded, after training with others of these."""
-    with scratch(50) as folder:
-        for file in (programs.CHECKOUT / "examples" / "threads").iterdir():
-            if file.suffix in (".c", ".h") or file.name == "Makefile":
-                shutil.copy(file, folder)
-        build = f"make -s {name} CC=crashcheck-cc PLAIN_CC={programs.clang()}"
-        _configure(folder, {"build": build, "workload": f"./{name} random {{run}}"})
-        run(["make", "-s", name, f"CC={programs.clang()}", f"PLAIN_CC={programs.clang()}"], cwd=folder)
-        (folder / name).rename(folder / "unguarded")
-        summary = _train(folder, PATTERN_TRAINING, "--keep-going")
-        _crashcheck(folder, "guard")
-        relaxed = _relax(folder)
-        seeds = range(PATTERN_TRAINING + 1, PATTERN_TRAINING + 1 + series)
-        unguarded = sum(_fails([folder / "unguarded", "random", str(seed)], {}) for seed in seeds)
-        log = folder / "log"
-        guarded = sum(
-            _fails([folder / name, "random", str(seed)], {OPTIONS: f"log={log}"}) for seed in seeds
-        )  # all runs add to one log
-        stalls = read_guarded(read_log(log), AnticipatingInvariants.load(folder / LEARNED), folder).stalls
-    resolved, unresolved = sum(stall.resolved for stall in stalls), sum(stall.unresolved for stall in stalls)
-    stalled_ms = 1e3 * sum(stall.seconds for stall in stalls) / max(resolved + unresolved, 1)
-    return {
-        "training": summary,
-        "relaxed": relaxed,
-        "runs": series,
-        "failures_unguarded": unguarded,
-        "failures_guarded": guarded,
-        "stalls_resolved": resolved,
-        "stalls_unresolved": unresolved,
-        "stalls_a_run": round((resolved + unresolved) / series, 3),
-        "milliseconds_a_stall": round(stalled_ms, 3),
-    }
-
-
-def _fails(command: list[str | Path], environment: Mapping[str, str]) -> bool:
-    return subprocess.run(command, env=environment, capture_output=True).returncode != 0

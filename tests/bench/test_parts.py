@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from bench.measure import Spread
 
 from bench import __main__ as command
 
@@ -44,3 +45,10 @@ def test_guard_runs_only_if_named_and_has_a_file_of_its_own(
     assert run(monkeypatch) == 0
     assert called == [(f"bench.{part}", (5,)) for part in command.PARTS]
     assert {path.name for path in tmp_path.iterdir()} == {"guard.json", "speed.json"}
+
+
+def test_the_interval_of_a_median_leaves_out_what_chance_puts_outside_in_one_sitting_of_twenty() -> None:
+    twenty = Spread.of(range(20, 0, -1))
+    assert (twenty.median, twenty.least, twenty.most, twenty.low, twenty.high) == (10.5, 1, 20, 6, 15)
+    five = Spread.of([3, 1, 2, 5, 4])
+    assert (five.low, five.high) == (1, 5)
