@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import mmap
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,11 +133,13 @@ def copy_tree(
     linked: dict[tuple[int, int], Path] | None = None,
     *,
     lenient: bool = False,
+    missing: bool = False,
     within: str = "",
 ) -> set[str]:
     """Copy a folder of regular files, folders and symbolic links; other kinds of files are left out.
 
     Names of one file are names of one file in the copy. `linked`: the copies of such files so far.
+    `missing`: only what the target does not have.
     `lenient`, for a folder of the user's: other kinds are created, what cannot be read and other file systems are
     there without content, and the owner may read and write all copies. Returns the paths of what lacks content.
     """
@@ -150,12 +153,15 @@ def copy_tree(
             try:
                 status = entry.stat(follow_symlinks=False)
                 file = status.st_dev, status.st_ino
+                if missing and os.path.lexists(there) and not entry.is_dir(follow_symlinks=False):
+                    continue
                 if entry.is_symlink():
                     there.symlink_to(os.readlink(entry.path))
                 elif entry.is_dir(follow_symlinks=False):
                     if lenient and status.st_dev != above.st_dev:
                         raise PermissionError(errno.EXDEV, "another file system")
-                    lacking |= copy_tree(Path(entry.path), there, linked, lenient=lenient, within=f"{path}/")
+                    below, own = Path(entry.path), f"{path}/"
+                    lacking |= copy_tree(below, there, linked, lenient=lenient, missing=missing, within=own)
                 elif file in linked:
                     os.link(linked[file], there)
                 elif stat.S_ISREG(status.st_mode):
@@ -177,6 +183,48 @@ def copy_tree(
     keep_owner(target, above)
     os.chmod(target, stat.S_IMODE(above.st_mode) | (0o700 if lenient else 0))
     return lacking
+
+
+def restore_tree(source: Path, target: Path) -> None:
+    """Make a folder what `copy_tree` makes of `source`; files that are equal stay, and get the time of now.
+
+    To compare a file takes less than to create one: ext4 first passes over each inode that was freed in the last minutes
+    (a folder of 970 files: copied in 1.7 s, restored in 0.2 s).
+    """
+    if target.is_dir():
+        _keep_equal(source, target)
+    copy_tree(source, target, missing=True)
+
+
+def _keep_equal(source: Path, target: Path) -> None:
+    """Remove from a folder what differs from another one."""
+    for name in os.listdir(target):
+        like, there = source / name, target / name
+        if there.is_dir() and not there.is_symlink():
+            if like.is_dir() and not like.is_symlink() and not os.listxattr(there):
+                _keep_equal(like, there)
+            else:
+                shutil.rmtree(there)
+        elif not _is_kept(like, there):
+            there.unlink()
+    os.utime(target)
+
+
+def _is_kept(source: Path, target: Path) -> bool:
+    """Whether two files with one name each are equal; then the second one has the mode and owner of the first."""
+    try:
+        status, there = source.lstat(), target.lstat()
+        if not all(stat.S_ISREG(one.st_mode) and one.st_nlink == 1 for one in (status, there)):
+            return False
+        if os.listxattr(target) or not equal_files(source, target):
+            return False
+    except (FileNotFoundError, PermissionError):
+        return False
+    if os.geteuid() == 0 and (status.st_uid, status.st_gid) != (there.st_uid, there.st_gid):
+        os.chown(target, status.st_uid, status.st_gid)
+    target.chmod(stat.S_IMODE(status.st_mode))
+    os.utime(target)
+    return True
 
 
 def _stand_in(path: Path, status: os.stat_result) -> None:

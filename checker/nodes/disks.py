@@ -8,7 +8,7 @@ order of the ranked strategy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -39,7 +39,7 @@ _NAME_BYTES = 6  # of the number that names a state: few are possible after one 
 _NAMED_MOST = 4  # updates that were lost
 _TRIED_FOR_EACH = 64  # choices of the strategy for each state: more of them are equal to earlier ones
 
-Found = tuple[tuple[DiskState, CrashState], ...]
+Found = dict[int, CrashState]  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class _Known:
     found: Found
     complete: bool
     unaccounted: tuple[str, ...]
+    described: dict[int, DiskState] = field(default_factory=dict)  # by name, those that were asked for
 
 
 class RankedDisks:
@@ -95,21 +96,22 @@ class RankedDisks:
 
     def _find(self, subject: Subject) -> tuple[Found, bool]:
         """The states in their order, and whether there are no more."""
-        space, names = subject.space, _LostNames(subject)
+        space = subject.space
         plan = Ranked(self._facts_of(subject.trace)).plan(space).choices()
         least = space.empty(0)
         states = chain((space.full(len(space.points) - 1), least), (choice.state for choice in plan))
-        found: dict[bytes, tuple[DiskState, CrashState]] = {}
+        seen, found = set[bytes](), Found()
         for state in islice(states, _TRIED_FOR_EACH * self._most):
             content = subject.content.fingerprint(state)
-            if content in found:
+            if content in seen:
                 continue
             if len(found) == self._most:
-                return tuple(found.values()), False
+                return found, False
+            seen.add(content)
             number = int.from_bytes(content[:_NAME_BYTES], "little") | 2  # no name of the first two
             name = ALL_WRITTEN if not found else LEAST_WRITTEN if state == least else number
-            found[content] = names.described(name, state), state
-        return tuple(found.values()), next(states, None) is None
+            found[name] = state
+        return found, next(states, None) is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +123,8 @@ class RankedDisk:
     _subject: Callable[[], Subject]
 
     @property
-    def states(self) -> tuple[DiskState, ...]:
-        return tuple(state for state, _ in self._known.found)
+    def states(self) -> tuple[int, ...]:
+        return tuple(self._known.found)
 
     @property
     def complete(self) -> bool:
@@ -132,8 +134,14 @@ class RankedDisk:
     def unaccounted(self) -> tuple[str, ...]:
         return self._known.unaccounted
 
-    def write(self, state: DiskState, folder: Path) -> None:
-        write_image(self._subject().content, self._first, dict(self._known.found)[state], folder)
+    def described(self, name: int) -> DiskState:
+        described, found = self._known.described, self._known.found
+        if name not in described:
+            described[name] = _LostNames(self._subject()).described(name, found[name])
+        return described[name]
+
+    def write(self, name: int, folder: Path) -> None:
+        write_image(self._subject().content, self._first, self._known.found[name], folder)
 
 
 class _LostNames:

@@ -22,7 +22,7 @@ from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer, RunFacts
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, Pair, until_failure
 from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
-from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, execution_of
+from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, Wrong, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
 from crashcheck.checker.nodes.under_way import RunsUnderWay
 from crashcheck.checker.nodes.unused import Used
@@ -45,6 +45,7 @@ class _Explaining:
 
     def __init__(self, minimising: Minimising, runs: int, elapsed_s: float) -> None:
         # constant
+        self.first = minimising.best
         self.minimising = minimising
         self.attempts = minimising.attempts()
         self.runs = runs
@@ -86,6 +87,11 @@ def _place_of(run: NodeRun, failure: RunFailure) -> _Key:
     telling = frozenset((one.kind, one.node, one.peer) for one in shown)
     lost = frozenset(each.action.node for each in run.results[: failure.at] if each.disk and each.disk.losses)
     return telling, lost
+
+
+def _never_rests(run: NodeRun) -> bool:
+    """Whether a run fails because a node does not come to rest."""
+    return run.failure is not None and run.failure.wrong is Wrong.DIVERGENCE
 
 
 def one_bug(run: NodeRun, other: NodeRun) -> bool:
@@ -134,14 +140,19 @@ class NodeSearch:
         jobs: int = 1,
         elsewhere: NodeRunner | None = None,
         placing: Callable[[], World] | None = None,
+        hasty: Callable[[], World] | None = None,
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
         """`again`: orders in which another version failed, which are tested first. `elsewhere`: makes the runs; what
         fails there is made again here, by `world`. `placing`: as `world`, with the call stacks of messages, which takes
-        longer; None: they are not known."""
+        longer; None: they are not known. `hasty`: as `world`, but a node soon counts as one that does not come to rest:
+        with these, runs of one that does not are minimised."""
         # constant
         self._world = world
         self._placing = placing
+        self._hasty = (
+            hasty if hasty is not None and placing is not None else world
+        )  # what it shows is proved by placing
         self._reduced = plan.name in REDUCED
         self._rules = searched_by(plan, rules)
         self._describer = describer
@@ -240,13 +251,15 @@ class NodeSearch:
 
         return awaited
 
-    def _made(self, path: Callable[[], SleepPath], *, until_failure: bool = False) -> NodeRun:
-        run = self._under_way.execute(self._world(), path(), self._rules, until_failure=until_failure)
+    def _made(
+        self, path: Callable[[], SleepPath], world: Callable[[], World] | None = None, *, until_failure: bool = False
+    ) -> NodeRun:
+        run = self._under_way.execute(world or self._world, path(), self._rules, until_failure=until_failure)
         return self._rested(run, path, until_failure=until_failure)
 
-    def _guided(self, order: Sequence[Action]) -> NodeRun:
+    def _guided(self, order: Sequence[Action], world: Callable[[], World] | None = None) -> NodeRun:
         """A run of given actions, until it fails."""
-        return self._made(lambda: GuidedPath(order), until_failure=True)
+        return self._made(lambda: GuidedPath(order), world, until_failure=True)
 
     def _repeated(self, order: Sequence[Action], what: str) -> NodeRun:
         """`_guided`, of what failed once. Raises OutOfTime, after which the report names it."""
@@ -264,7 +277,7 @@ class NodeSearch:
         if run.ending is not Ending.UNREST or run.chosen[-1].node in self._restless:
             return run
         node = run.chosen[-1].node
-        again = self._under_way.execute(self._world(), path(), self._rules, until_failure=until_failure)
+        again = self._under_way.execute(self._world, path(), self._rules, until_failure=until_failure)
         if again.ending is Ending.UNREST:
             self._restless.add(node)
             self._repeated_unrest.add(tuple(again.chosen))
@@ -354,7 +367,8 @@ class NodeSearch:
         if left_s is not None and left_s <= (len(self._explaining) * self._placed_s if ended else 0.0):
             self._finish(key, None, "the budget ended before it was minimised", place=left_s > 0.0)
             return ended
-        made = [self._pool.submit(self._guided, order) for order in failure.orders]
+        world = self._hasty if _never_rests(failure.minimising.best) else self._world
+        made = [self._pool.submit(self._guided, order, world) for order in failure.orders]
         try:
             runs = [run.result() for run in made]
             failure.orders = failure.attempts.send(runs) if runs else next(failure.attempts)
@@ -367,7 +381,10 @@ class NodeSearch:
         """Report the smallest run of a failure. `place`: made again, with the call stacks of messages."""
         failure = self._explaining.pop(key)
         best = failure.minimising.best
-        best = self._placed(best) if place else best
+        placed = self._placed(best) if place else None
+        if placed is None and _never_rests(best) and self._hasty is not self._world and best is not failure.first:
+            best, pair, note = failure.first, None, note or "a smaller run may have come to rest later"
+        best = placed or best
         uncertain = ""
         if best.uncontrolled:
             uncertain = f"the run is not fully under control: {', '.join(best.uncontrolled)}"
@@ -378,18 +395,18 @@ class NodeSearch:
         met = Discovery(finding.id, failure.runs, failure.elapsed_s)
         self._discoveries[finding.id] = min(self._discoveries.get(finding.id, met), met, key=lambda each: each.states)
 
-    def _placed(self, run: NodeRun) -> NodeRun:
+    def _placed(self, run: NodeRun) -> NodeRun | None:
         """A failing run whose messages have the call stacks of their senders, if it fails in the same way once more."""
         if self._placing is None or run.failure is None:
-            return run
+            return None
         order, began_s = until_failure(run), self._meter.elapsed_s
         try:
-            placed = self._under_way.execute(self._placing(), GuidedPath(order), self._rules, until_failure=True)
+            placed = self._under_way.execute(self._placing, GuidedPath(order), self._rules, until_failure=True)
         except OutOfTime:
-            return run
+            return None
         self._placed_s = max(self._placed_s, self._meter.elapsed_s - began_s)
         same = placed.failure is not None and placed.failure.same_as(run.failure) and until_failure(placed) == order
-        return placed if same else run
+        return placed if same else None
 
     def _remade(self) -> Iterator[str]:
         if self._kept_from_rest:

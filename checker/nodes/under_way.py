@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Event
+
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.nodes.paths import SleepPath
 from crashcheck.checker.nodes.runs import NodeRun, RunRules, execute
@@ -15,18 +18,23 @@ class RunsUnderWay:
 
     def __init__(self) -> None:
         self._worlds: list[World] = []
-        self._over = False
+        self._over = Event()
         self.restless: list[tuple[Action, float]] = []  # in which runs were ended, for so many seconds until then
 
-    def execute(self, world: World, path: SleepPath, rules: RunRules, *, until_failure: bool = False) -> NodeRun:
-        """As `runs.execute`. Raises OutOfTime if the run was ended, Diverged, NodeError."""
+    def execute(
+        self, make: Callable[[], World], path: SleepPath, rules: RunRules, *, until_failure: bool = False
+    ) -> NodeRun:
+        """As `runs.execute`, in a new world. Raises OutOfTime if the run was ended, Diverged, NodeError."""
+        if self._over.is_set():
+            raise OutOfTime  # a world whose nodes begin with large folders takes seconds to make
+        world = make()
         self._worlds.append(world)  # before `_over` is read: `end` stops it, or it is stopped here
-        if self._over:
+        if self._over.is_set():
             world.stop()
         try:
             return execute(world, path, rules, until_failure=until_failure)
         except NodeError as error:
-            if self._over:
+            if self._over.is_set():
                 if error.action is not None and error.seconds >= _RESTLESS_S:
                     self.restless.append((error.action, error.seconds))
                 raise OutOfTime from error
@@ -36,6 +44,6 @@ class RunsUnderWay:
 
     def end(self) -> None:
         """End all of them, and those that begin later."""
-        self._over = True
+        self._over.set()
         for world in [*self._worlds]:
             world.stop()

@@ -142,8 +142,8 @@ int main(int count, char **words)
 {
     struct cc_frame order;
     unsigned char *bytes;
-    if (count != 6) {
-        fprintf(stderr, "usage: nodes FD FOLDER RECORDER JAVASCRIPT JAVA\n");
+    if (count != 7) {
+        fprintf(stderr, "usage: nodes FD FOLDER RECORDER JAVASCRIPT JAVA PATIENCE\n");
         return 125;
     }
     wire = atoi(words[1]);
@@ -162,6 +162,7 @@ int main(int count, char **words)
     sockets_open();
     substitutes_in(words[2]);
     files_since(words[2]);
+    unrest_after((unsigned)atoi(words[6]));
     recordings_by(words[3], words[2], words[4], words[5]);
     while (wire_read(&order, &bytes)) {
         if (order.node >= NODES)

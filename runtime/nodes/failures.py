@@ -13,8 +13,8 @@ def failures(nodes: Sequence[Machine], network: Network, cuts: Set[tuple[int, in
     """The failures that are possible now. `cuts`: links that are cut, the smaller number first."""
     for index, node in enumerate(nodes):
         if node.crashed:
-            for state in node.disk_states:
-                yield Action(ActionKind.RESTART, index, -1, node.starts, state.name)
+            for disk in node.disk_states:
+                yield Action(ActionKind.RESTART, index, -1, node.starts, disk)
     for packet in network.datagrams:
         yield packet_action(ActionKind.LOSE, packet)
     for packet in network.datagrams:

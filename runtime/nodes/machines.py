@@ -18,7 +18,7 @@ from crashcheck.runtime.nodes.actions import ALL_WRITTEN, DiskState, NodeContent
 from crashcheck.runtime.nodes.programs import check_program
 from crashcheck.runtime.nodes.timers import NodeTimers
 from crashcheck.runtime.seal import seal
-from crashcheck.runtime.sparse import copy_tree
+from crashcheck.runtime.sparse import copy_tree, restore_tree
 from crashcheck.runtime.trace_format import HEADER
 
 _TRACE = "trace.cct"
@@ -79,8 +79,8 @@ class CrashedDisk(Protocol):
     """What the crash of one machine may have left of the node's folder."""
 
     @property
-    def states(self) -> Sequence[DiskState]:
-        """The first is all that was written."""
+    def states(self) -> Sequence[int]:
+        """Their names (DiskState.name). The first is all that was written."""
         ...
 
     @property
@@ -93,7 +93,11 @@ class CrashedDisk(Protocol):
         """What changed in the folder and was not recorded."""
         ...
 
-    def write(self, state: DiskState, folder: Path) -> None:
+    def described(self, name: int) -> DiskState:
+        """What a state lacks. To name updates takes longer than to find the states, and few are ever kept."""
+        ...
+
+    def write(self, name: int, folder: Path) -> None:
         """Write a state to a folder, which must not exist."""
         ...
 
@@ -137,7 +141,7 @@ class Machine:
         if self.command.seed is None:
             self.folder.mkdir(parents=True)
         else:
-            copy_tree(self.command.seed, self.folder)
+            restore_tree(self.command.seed, self.folder)
         self._empty_private()
 
     def _empty_private(self) -> None:
@@ -162,11 +166,17 @@ class Machine:
         assert self.records is not None
         return self.records / f"{self.powered}"
 
+    @property
+    def _first(self) -> Path:
+        """Its folder when the machine was started."""
+        return self.command.seed if self.command.seed and self.powered == 1 else self._home / "first"
+
     def start(self) -> bytes:
         """Take note that the process starts; returns what the controller needs for it."""
         if self.records and not self.answers:
             self.powered += 1
-            copy_tree(self.folder, self._home / "first")
+            if self._first != self.command.seed:
+                copy_tree(self.folder, self._first)
             self._since = 0
         self.alive, self.status, self.crashed = True, None, ""
         self.starts += 1
@@ -204,7 +214,7 @@ class Machine:
     def recording(self) -> NodeRecording:
         """What happened since the machine was started. Nobody may write the trace any more."""
         seal(self._home / _TRACE)
-        return NodeRecording(self._home / _TRACE, self._home / "first", self.folder, self._since)
+        return NodeRecording(self._home / _TRACE, self._first, self.folder, self._since)
 
     def lose_power(self, crash: CrashDisk | None) -> CrashedDisk | None:
         """Find out what its disk may have kept, once all its processes have ended; no more is left of its memory."""
@@ -214,25 +224,24 @@ class Machine:
         return self.disk
 
     @property
-    def disk_states(self) -> Sequence[DiskState]:
-        """What its folder may become when it starts again."""
-        return self.disk.states if self.disk else (DiskState(ALL_WRITTEN),)
+    def disk_states(self) -> Sequence[int]:
+        """The names of what its folder may become when it starts again."""
+        return self.disk.states if self.disk else (ALL_WRITTEN,)
 
     def keep(self, name: int) -> DiskState | None:
         """Let the folder become one of these."""
         if self.disk is None:
             return None
         disk, self.disk = self.disk, None
-        state = next(state for state in disk.states if state.name == name)
         if name != ALL_WRITTEN:
             os.rename(self.folder, self._home / "pool")  # owners and modes of files are found there
-            disk.write(state, self.folder)
-        return state
+            disk.write(name, self.folder)
+        return disk.described(name)
 
-    def remove(self) -> None:
-        """Remove its files."""
+    def remove(self, *, rests: bool) -> None:
+        """Remove its files. A folder that began as a copy is left for the next run, if no process may still write."""
         for folder in (self.folder, self.records, self.private):
-            if folder:
+            if folder and not (folder == self.folder and rests and self.command.seed):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

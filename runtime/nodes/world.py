@@ -36,6 +36,7 @@ from crashcheck.runtime.nodes.wire import NodeEvent, NodeOrder, StartFlag, Wire,
 
 _REFUSED_ERROR = 111  # ECONNREFUSED
 _STANDARD_OUTPUT = 1
+PATIENCE_S = 10
 _FOR_EVER = 0xFFFF  # times that a call fails
 # What a timer may lead to that is quiet: nobody else sees it.
 _QUIET = (NodeEvent.ARMED, NodeEvent.DISARMED, NodeEvent.CLOCK_READ, NodeEvent.COMPARED, NodeEvent.REST)
@@ -49,7 +50,7 @@ def _timer_action(node: int, timer: Timer) -> Action:
 
 
 class NodeWorld(World):
-    """An execution of `commands`, whose folders are made in `folder`, which must be empty.
+    """An execution of `commands`, whose folders are made in `folder`, which must be empty, or an earlier one's.
 
     clock_error_ns: of the timers of all nodes only those due up to so long after the earliest may fire; None: any
     node's earliest may, as each node has a clock of its own. A node's timers fire in the order in which they are due.
@@ -73,8 +74,10 @@ class NodeWorld(World):
         name_calls: NameCalls | None = None,
         private: Path | None = None,
         recorded: Callable[[Path], None] | None = None,
+        patience_s: int = PATIENCE_S,
     ) -> None:
-        """`private`: where the nodes' own /tmp and /dev/shm are, if not below `folder`; it is removed."""
+        """`private`: where the nodes' own /tmp and /dev/shm are, if not below `folder`; it is removed. `patience_s`: so
+        long a node may compute in one action."""
         self._calls = PlacedCalls(name_calls) if name_calls is not None else None
         self._machine = folder / "machine"
         self._recorded = recorded
@@ -96,6 +99,7 @@ class NodeWorld(World):
         self._cuts: set[tuple[int, int]] = set()
         self._failed = False  # a node did, or did not come to rest: then there are no more actions
         self._log: list[str] = []  # a line for each action
+        self._enabled: tuple[Action, ...] | None = None  # as long as nothing happens
         self.uncontrolled: dict[int, list[str]] = {}
         self.untried_disks = 0
         self.met_faults: set[int] = set()
@@ -112,6 +116,7 @@ class NodeWorld(World):
                     programs.attached,
                     JAVASCRIPT,
                     programs.java,
+                    str(patience_s),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -121,7 +126,9 @@ class NodeWorld(World):
         self._wire = Wire(ours)
 
     def enabled(self) -> Sequence[Action]:
-        return tuple(self._possible())
+        if self._enabled is None:
+            self._enabled = tuple(self._possible())
+        return self._enabled
 
     @property
     def early(self) -> Sequence[Action]:
@@ -138,6 +145,7 @@ class NodeWorld(World):
                 f"{action.kind.value} of {self._name_of(action.node)} is not possible now",
                 "Follow a schedule only with the programs that it was recorded with.",
             )
+        self._enabled = None
         before = self._clocks.before()
         getattr(self, "_" + action.kind.name.lower())(action, step)
         self._note_outside(step)
@@ -204,7 +212,7 @@ class NodeWorld(World):
             if self._recorded is not None:
                 for trace in node.traces:
                     self._recorded(trace)
-            node.remove()
+            node.remove(rests=not (self._failed or self.stopped))
 
     def _name_of(self, node: int) -> str:
         return self._nodes[node].command.name or f"node {node}"

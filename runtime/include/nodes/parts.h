@@ -424,6 +424,7 @@ void start_executed(struct thread *thread);
 
 /* lives.c */
 #define LONG_LOOP "a thread that computes while another one waits"
+void unrest_after(unsigned seconds);                        /* of computing */
 void unrest_watch(bool watches);                            /* ends this program if the threads do not rest in time */
 void thread_born(struct thread *parent, int event);
 bool thread_await(struct thread *thread, int *status);      /* its next stop; false: it has ended */

@@ -13,6 +13,7 @@
 #include "nodes/parts.h"
 
 #define BLOCK 512
+#define FOLDER_BYTES 4096 /* a folder does not become smaller when names are removed, and nodes find those of earlier runs */
 #define BLOCKS_OF_A_DISK (1ul << 28)
 #define BUCKETS 1024u
 #define ENTRIES_MOST 4096u
@@ -73,6 +74,8 @@ static enum then stat_leave(struct thread *thread)
         return ANSWER;
     state.st_ino = number_of(thread->process->node, state.st_dev, state.st_ino);
     state.st_dev = DEVICE;
+    if (S_ISDIR(state.st_mode))
+        state.st_size = FOLDER_BYTES;
     state.st_mtim = state.st_atim = state.st_ctim = shown(state.st_mtim);
     state.st_blocks = (state.st_size + BLOCK - 1) / BLOCK;
     memory_write(thread, at, &state, sizeof state);
@@ -88,6 +91,8 @@ static enum then statx_leave(struct thread *thread)
     state.stx_ino = number_of(thread->process->node, makedev(state.stx_dev_major, state.stx_dev_minor), state.stx_ino);
     state.stx_dev_major = 0;
     state.stx_dev_minor = DEVICE;
+    if (S_ISDIR(state.stx_mode))
+        state.stx_size = FOLDER_BYTES;
     state.stx_mtime.tv_sec = changed.tv_sec;
     state.stx_mtime.tv_nsec = (uint32_t)changed.tv_nsec;
     state.stx_atime = state.stx_ctime = state.stx_btime = state.stx_mtime;

@@ -13,14 +13,13 @@
 #include "nodes/parts.h"
 
 #define EARLY_MOST 64
-#define UNREST_SECONDS 10 /* of computing; of waiting in the kernel, too, which nothing should */
 #define UNREST_TIMES 6     /* so often that is waited for, by real time, while other programs have the processor */
 #define COMPUTES_NS 10000000
 #define LOOKED_NS 20000000
 
 #define TICK_MS 50
-#define TICKS (UNREST_SECONDS * 1000 / TICK_MS)
 
+static unsigned unrest_seconds; /* of computing; of waiting in the kernel, too, which nothing should */
 static volatile sig_atomic_t unrest, ticked, ticks_left;
 static int alarms; /* in this step */
 static pid_t early[EARLY_MOST]; /* children that stopped before their parents' stop was seen */
@@ -31,6 +30,11 @@ static void on_alarm(int signal)
     ticked = 1;
     if (--ticks_left <= 0)
         unrest = 1;
+}
+
+void unrest_after(unsigned seconds)
+{
+    unrest_seconds = seconds;
 }
 
 static uint64_t computed(const struct process *process)
@@ -47,7 +51,7 @@ static void watch(bool watches)
     const struct timeval tick = {0, watches ? TICK_MS * 1000 : 0};
     struct itimerval limit = {tick, tick};
     unrest = ticked = 0;
-    ticks_left = TICKS;
+    ticks_left = (int)unrest_seconds * 1000 / TICK_MS;
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 
@@ -57,7 +61,7 @@ static bool was_kept(const struct thread *thread)
     struct process *process = thread->process;
     uint64_t now = computed(process), before = process->computed;
     bool computes = now - before > COMPUTES_NS * (uint64_t)++alarms;
-    if (!computes || now - before >= UNREST_SECONDS * SECOND || alarms == UNREST_TIMES)
+    if (!computes || now - before >= unrest_seconds * SECOND || alarms == UNREST_TIMES)
         return false;
     watch(true);
     return true;

@@ -41,7 +41,7 @@ from crashcheck.runtime.build import NodePrograms, build_nodes
 from crashcheck.runtime.nodes.actions import World
 from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NameCalls, NodeCommand
 from crashcheck.runtime.nodes.network import address_of
-from crashcheck.runtime.nodes.world import NodeWorld
+from crashcheck.runtime.nodes.world import PATIENCE_S, NodeWorld
 from crashcheck.stages.failing_orders import LastOrders
 from crashcheck.stages.node_checks import CommandChecks, NodeStates
 from crashcheck.stages.phases import OnProgress, left_of
@@ -127,12 +127,14 @@ class NodeSetup:
         """As `world`; its messages have the call stacks of their senders."""
         return self.world(SenderStacks(self.config.folder))
 
-    def world(self, name_calls: NameCalls | None = None) -> World:
+    def hasty_world(self) -> World:
+        """As `world`; a node that does not come to rest for a second does not count as one that will."""
+        return self.world(patience_s=1)
+
+    def world(self, name_calls: NameCalls | None = None, patience_s: int = PATIENCE_S) -> World:
         """A new execution, before its start."""
         number = self._free.get()
         folder = self.folder / f"world-{number:04}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         named = zip(self.nodes.folders(), self.nodes.each(), strict=True)
         commands = [self._command(at, name, each, folder / where) for at, (where, (name, each)) in enumerate(named)]
         place = self.states / f"state-{number:04}"
@@ -140,7 +142,8 @@ class NodeSetup:
         place.mkdir(parents=True)
         free = partial(self._free.put, number)
         error_ns, disks, programs = self.nodes.clock_error_ns, self._disks, self._programs
-        return PlacedWorld(commands, folder, place, error_ns, free, disks, programs, name_calls, self.recorded)
+        recorded = self.recorded
+        return PlacedWorld(commands, folder, place, error_ns, free, disks, programs, name_calls, recorded, patience_s)
 
     def _command(self, number: int, name: str, node: NodeConfig, folder: Path) -> NodeCommand:
         seed = self.config.folder / node.seed if node.seed else None
@@ -243,6 +246,7 @@ class PlacedWorld(NodeWorld):
         programs: NodePrograms,
         name_calls: NameCalls | None,
         recorded: Callable[[Path], None] | None,
+        patience_s: int,
     ) -> None:
         self._place = place
         self._set_free = free
@@ -255,6 +259,7 @@ class PlacedWorld(NodeWorld):
             programs=programs,
             name_calls=name_calls,
             recorded=recorded,
+            patience_s=patience_s,
             private=place / "private",  # in memory, where there is room: making and removing folders on a disk waits
         )
 
@@ -310,6 +315,7 @@ def search_nodes(
                 jobs=jobs,
                 elsewhere=elsewhere,
                 placing=setup.placing_world,
+                hasty=setup.hasty_world,
                 progress=partial(on_progress, "checking"),
             ).run()
 

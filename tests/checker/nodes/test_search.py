@@ -487,6 +487,28 @@ def test_a_node_that_never_rests_is_made_again_once_before_its_run_is_minimised(
     assert len(waits) == 2 + 11  # of these 11 to minimise it
 
 
+@pytest.mark.parametrize("proved", [True, False])
+def test_runs_of_a_node_that_never_rests_are_minimised_by_hasty_ones_and_one_that_waits_proves_it(proved: bool) -> None:
+    waits: dict[str, list[Action]] = {"usual": [], "hasty": [], "placing": []}
+    program = two_phase_commit(votes="yyy")
+    roles = [NodeRole(f"n{number}") for number in range(program.nodes)]
+    search = NodeSearch(
+        lambda: Restless(program, waits["usual"]),
+        RunRules(roles, 300, program.failures),
+        NodePlan("random", runs=1, seed=3),
+        Describer(roles, "none", CONFIGURED),
+        repr,
+        Budget(),
+        placing=lambda: Restless(program, waits["placing"]) if proved else MessageWorld(program),
+        hasty=lambda: Restless(program, waits["hasty"]),
+    )
+    (finding,) = search.run().findings
+    assert len(waits["usual"]) == 2  # the first run, made again
+    assert len(waits["hasty"]) > 5
+    assert len(waits["placing"]) == proved
+    assert ("a smaller run may have come to rest later" in str(finding)) is not proved
+
+
 def test_a_run_that_is_less_than_its_prefix_is_no_execution() -> None:
     program = two_phase_commit()
     whole = execute(MessageWorld(program), SleepPath(Branch()), RunRules([NodeRole("n")] * program.nodes, 300))

@@ -50,11 +50,14 @@ def test_a_request_has_not_ended_in_the_trace_before_the_program_hears_of_it(
     ended: list[int] = []
 
     class Disk:
-        states = (DiskState(ALL_WRITTEN),)
+        states = (ALL_WRITTEN,)
         complete = True
         unaccounted = ()
 
-        def write(self, state: DiskState, folder: Path) -> None:
+        def described(self, name: int) -> DiskState:
+            return DiskState(name)
+
+        def write(self, name: int, folder: Path) -> None:
             raise AssertionError
 
     def crash(recording: NodeRecording) -> CrashedDisk:
