@@ -188,8 +188,8 @@ def copy_tree(
 def restore_tree(source: Path, target: Path) -> None:
     """Make a folder what `copy_tree` makes of `source`; files that are equal stay, and get the time of now.
 
-    To compare a file takes less than to create one: ext4 first passes over each inode that was freed in the last minutes
-    (a folder of 970 files: copied in 1.7 s, restored in 0.2 s).
+    To compare a file takes less than to create one: ext4 first passes over each inode that was freed in the last
+    minutes (a folder of 970 files: copied in 1.7 s, restored in 0.2 s).
     """
     if target.is_dir():
         _keep_equal(source, target)

@@ -382,6 +382,7 @@ def promised(run: NodeRun) -> dict[int, Action]:
     """The crash of a machine in each state, after so many choices, in which its node has just promised something.
 
     To send or to print is a promise if the node has written to files since it began: others rely on what it may lose.
+    A run's last state has none: where something could still happen there, a bound or its end excluded it.
     """
     wrote: set[int] = set()
     crashes: dict[int, Action] = {}
@@ -391,7 +392,8 @@ def promised(run: NodeRun) -> dict[int, Action]:
             wrote.discard(node)
         elif not result.kept:
             wrote.add(node)
-        if at >= 0 and node in wrote and (result.wrote or any(message.data for message in result.sent)):
+        told = result.wrote or any(message.data for message in result.sent)
+        if told and node in wrote and 0 <= at < len(run.results):
             own = (one for one in run.enabled[at] if one.kind is ActionKind.CRASH_MACHINE and one.node == node)
             crashes.update((at, crash) for crash in own)
     return crashes

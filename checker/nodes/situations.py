@@ -117,6 +117,8 @@ class Situations:
         chosen, promises = tuple(run.chosen), promised(run)
         counted: set[_Situation] = set()
         for length, last in passed:
+            if length == len(chosen):
+                break  # nothing follows: the run would be the same one
             situation = self._situation(last)
             way = self._ways.get(situation)
             if way is None:

@@ -96,6 +96,19 @@ def test_a_machine_crashes_where_it_has_promised_something_and_has_written_files
     assert all(each[:-1] == tuple(run.chosen)[: len(each) - 1] for each in begun)
 
 
+@pytest.mark.parametrize("actions", range(2, 7))
+def test_no_run_begins_with_more_than_the_bound_of_actions_permits(actions: int) -> None:
+    program = replace(counter(list("abcdef")), failures={"crashes": 1})
+    rules, frontier, begun = replace(RULES, actions=actions, failures={"crashes": 1}), RandomRuns(40, "1"), 0
+    while branches := frontier.round():
+        for branch in branches:
+            run = execute(MachineWorld(program), SleepPath(branch), rules)
+            frontier.ended(branch, execution_of(run))  # raises Diverged if it is less than its prefix
+            assert len(branch.prefix) < actions or branch.prefix[-1].kind is ActionKind.CRASH_MACHINE
+            begun += bool(branch.prefix)
+    assert begun > 10
+
+
 def crashed_after_promises(frontier: NodeFrontier) -> set[int]:
     """After how many choices node 0 crashed, having sent something in the last of them, in the runs of a strategy."""
     program = replace(counter(list("abcdefgh")), failures={"crashes": 1})
