@@ -46,7 +46,7 @@ size_t path_absolute(struct tracee *thread, char *path, size_t size)
     return absolute ? absolute : size;
 }
 
-static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
+uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
@@ -55,7 +55,7 @@ static uint64_t hash_of(uint64_t hash, const void *bytes, size_t size)
 
 uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)
 {
-    uint64_t hash = hash_of(hash_of(0xcbf29ce484222325u, &head, sizeof head), bytes, size);
+    uint64_t hash = bytes_hash(bytes_hash(HASH_START, &head, sizeof head), bytes, size);
     struct pair *found = pair_in(&codes, hash, size);
     if (!found->id) {
         found->id = (uint32_t)codes.used;
