@@ -7,9 +7,11 @@ true names.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from os.path import splitext
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,6 +47,15 @@ _CHOSEN = re.compile(  # wherever it is in a new name
     r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
 )
 _ADDED = re.compile(r"[A-Za-z0-9]{6,}")  # to the name that a file gets at last
+_RUN = re.compile(r"[A-Za-z0-9_-]{6,}")  # also base64 for names
+_PARTS = re.compile(r"[A-Za-z0-9]+")
+_BY_PEOPLE = re.compile(  # what programs add to the name of a file while they write it
+    r"(active|atomic|backup|bak|copy|current|download(ing)?|draft|dpkg|file|in|incoming|incomplete|journal|lock|new|next|old|"
+    r"orig(inal)?|out(put)?|part(ial)?|pending|pid|progress|sav(e|ed|ing)|scratch|stag(ed|ing)|swa?p|te?mp|te?mpfile|"
+    r"temporary|unfinished|updat(e|ed|ing)|upload(ing)?|work(ing)?|writ(e|ing)|x{6})\d{0,5}",
+    re.IGNORECASE,
+)
+_LEAST = 3  # letters of a name that may be followed by what was added without a mark between them
 _HEX = re.compile(r"(?=.*\d)(?=.*[a-f])[0-9a-f]{8,}")
 _CHANGES = 3  # of capitals, small letters and digits: a word with a digit has fewer if a person chose it
 _WORD = re.compile(r"[A-Za-z0-9]{6,}(?=[^A-Za-z0-9]*$|\.[^.]*$)")  # at the end, or before an extension
@@ -70,6 +81,8 @@ class ShownNames:
         )
         gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink | RemoveFolder))
         self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
+        given = Counter(_given(call) for call in name_events(trace))
+        self._stable = frozenset(name for name, many in given.items() if many > 1)  # chance does not repeat itself
         self._last: dict[tuple[int, int, str], str] = {}  # the name that a file gets next
         self._before: dict[tuple[int, str, int], list[set[str]]] = {}  # words of the names that files had before it
         for call in name_events(trace):
@@ -145,9 +158,16 @@ class ShownNames:
 
     def _without_added(self, call: NameEvent, given: str, name: str) -> str:
         """A name without what was added to it at random: the file gets another one that has not got these words."""
-        last = self._last.get((call.inode, call.folder, given)) if isinstance(call, Create) else None
-        if last is None:
+        last = self._last.get((call.inode, call.folder, given)) if isinstance(call, Create | MakeFolder) else None
+        if last is None or (call.folder, given) in self._stable:
             return name
+        around = _around(name, last)
+        if around:
+            around[::2] = (
+                _RUN.sub(lambda found: found[0] if self._is_old(found[0]) else _masked(found[0]), part)
+                for part in around[::2]
+            )
+            return "".join(around)
         words = _ADDED.findall(given)
         seen = self._before[call.folder, last, len(words)]
         differs = {word for word, others in zip(words, seen, strict=True) if len(others) > 1}
@@ -179,6 +199,24 @@ def _given(call: NameEvent) -> tuple[int, str]:
     if isinstance(call, Rename | RenameExchange):
         return call.to_folder, call.to_name
     return call.folder, call.name
+
+
+def _around(name: str, last: str) -> list[str]:
+    """A name in parts, with stem and extension of the last name at odd places; empty if that is not in there."""
+    stem, extension = splitext(last)
+    alone = "" if len(stem) >= _LEAST else "(?![A-Za-z0-9])"
+    found = re.fullmatch(f"(.*?)((?<![A-Za-z0-9]){re.escape(stem)}){alone}(.*?)({re.escape(extension)})(.*)", name)
+    return list(found.groups()) if found else []
+
+
+def _masked(run: str) -> str:
+    """What was added to a name, without 6 characters or more that no person chose; a counter has leading zeros."""
+    by_chance = [one for one in _PARTS.finditer(run) if not _BY_PEOPLE.fullmatch(one[0])]
+    start = by_chance[0].start() if by_chance else 0
+    end = by_chance[-1].end() if by_chance else 0
+    if end - start < len(_RANDOM) or (run[start:end].isdigit() and run[start] == "0"):
+        return run
+    return run[:start] + _RANDOM + run[end:]
 
 
 def _is_mixed(word: str) -> bool:

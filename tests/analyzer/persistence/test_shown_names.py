@@ -141,7 +141,16 @@ def test_a_word_of_tempfile_is_random_after_a_prefix_too(tmp_path: Path) -> None
         (".temp1Rs6M", ".XXXXXX"),
         ("cfg.json.4f9d0b2c6e8a41d7b3c5d9e0f1a2b3c4", "cfg.json.XXXXXX"),
         ("cfg.json.1f3a9b2c.tmp", "cfg.json.XXXXXX.tmp"),
+        ("cfg.json.qwertz", "cfg.json.XXXXXX"),
+        (".cfg.k3jaxbab9.json", ".cfg.XXXXXX.json"),
+        ("cfg.jsonabcdef", "cfg.jsonXXXXXX"),
+        ("cfg.json.tmp-k3j9-x2_ab", "cfg.json.tmp-XXXXXX"),
+        ("cfg.json.tmp123456789", "cfg.json.XXXXXX"),
+        ("abcdef-cfg.json.part", "XXXXXX-cfg.json.part"),
         ("cfg.json.backup", "cfg.json.backup"),
+        ("cfg.json.save-in-progress2", "cfg.json.save-in-progress2"),
+        ("cfg.json.000017", "cfg.json.000017"),
+        ("cfg.json.important1", "cfg.json.important1"),
         ("NewConfigFile", "NewConfigFile"),
         ("snapshot2", "snapshot2"),
         ("important1.tmp", "important1.tmp"),
@@ -169,6 +178,27 @@ def test_a_word_that_differs_each_time_that_a_file_is_written_anew_is_left_out(t
         t.move(f"cfg.json.{word}", "cfg.json")
     _, updates = name_updates(t.trace())
     assert updates[0].change.text == "the creation of cfg.json.XXXXXX"
+
+
+def test_what_is_added_to_a_name_twice_is_no_chance(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    for last in ("cfg.json", "cfg.json"):
+        t.open("cfg.json.unsealed")
+        t.move("cfg.json.unsealed", last)
+    _, updates = name_updates(t.trace())
+    assert updates[0].change.text == "the creation of cfg.json.unsealed"
+
+
+def test_a_name_of_a_letter_is_in_no_other(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    for name, last in (("a-newcomer", "a"), ("avocadotree", "av")):
+        t.open(name)
+        t.move(name, last)
+    _, updates = name_updates(t.trace())
+    assert [update.change.text for update in updates][::2] == [
+        "the creation of a-XXXXXX",
+        "the creation of avocadotree",
+    ]
 
 
 def test_a_digest_is_shown_where_it_is_the_last_name_of_a_file(tmp_path: Path) -> None:
