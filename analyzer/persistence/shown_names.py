@@ -46,6 +46,7 @@ _CHOSEN = re.compile(  # wherever it is in a new name
     r"|(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[147][0-9A-Fa-f]{3}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"  # a UUID
     r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
 )
+_DATE = re.compile(r"(?<!\d)20\d{6}(?=-PID-)")  # in a name of Ruby's Tempfile
 _ADDED = re.compile(r"[A-Za-z0-9]{6,}")  # to the name that a file gets at last
 _RUN = re.compile(r"[A-Za-z0-9_-]{6,}")  # also base64 for names
 _PARTS = re.compile(r"[A-Za-z0-9]+")
@@ -79,10 +80,11 @@ class ShownNames:
         self._first = frozenset(
             part for i in trace.inodes.values() if i.existed for p in i.paths for part in p.split("/")
         )
+        self._old = "/".join(self._first)
         gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink | RemoveFolder))
         self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
-        given = Counter(_given(call) for call in name_events(trace))
-        self._stable = frozenset(name for name, many in given.items() if many > 1)  # chance does not repeat itself
+        left = Counter((call.folder, call.name) for call in name_events(trace) if isinstance(call, Rename))
+        self._stable = frozenset(name for name, many in left.items() if many > 1)  # chance does not repeat itself
         self._last: dict[tuple[int, int, str], str] = {}  # the name that a file gets next
         self._before: dict[tuple[int, str, int], list[set[str]]] = {}  # words of the names that files had before it
         for call in name_events(trace):
@@ -127,21 +129,39 @@ class ShownNames:
 
     def _is_old(self, part: str) -> bool:
         """Whether a name that was there before the run has this in it."""
-        return any(part in known for known in self._first)
+        return part in self._old
 
     def _without_chance(self, trace: Trace, call: NameEvent, given: str) -> str:
         without_process = self._without_process(given)
         name = _CHOSEN.sub(
             lambda found: found[0] if found["digest"] or self._is_old(found[0]) else _RANDOM, without_process
         )
-        name = self._without_added(call, given, name)
-        exclusive = int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
-        if name != without_process or not (isinstance(call, MakeFolder) or (isinstance(call, Create) and exclusive)):
-            return name
+        makes = isinstance(call, Create | MakeFolder)
+        by_chance = makes and (call.folder, given) not in self._stable
+        last = self._last.get((call.inode, call.folder, given)) if by_chance else None
+        around = _around(name, last) if last is not None else []
+        if around:
+            around[::2] = (_RUN.sub(self._without_run, part) for part in around[::2])
+            name = "".join(around)
+        exclusive = isinstance(call, MakeFolder) or int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
         private = trace.inodes[call.inode].mode & 0o777 in _PRIVATE
         gone = (call.inode, call.folder, call.name) in self._gone
-        if not private and not gone:
-            return name  # as git makes the files of a checkout
+        temporary = makes and exclusive and (private or gone)  # else as git makes the files of a checkout
+        if temporary and private and name == without_process:
+            name = self._without_made(name, private, gone)
+        if last is not None and not around:
+            name = self._without_added(call.folder, given, name, last)
+        if temporary and not private and name == without_process:
+            name = self._without_made(name, private, gone)
+        return name
+
+    def _without_run(self, run: re.Match[str]) -> str:
+        masked = _masked(run[0])
+        return run[0] if masked != run[0] and self._is_old(run[0]) else masked
+
+    def _without_made(self, name: str, private: bool, gone: bool) -> str:
+        """A name without what mkstemp, its relatives and tempfile choose."""
+        name = _DATE.sub(_RANDOM, name)
         if _PYTHON.search(name):
             return _PYTHON.sub(f"tmp{_RANDOM}", name)
         chosen = _PYTHON_WORD.search(name) if private and gone else None
@@ -152,24 +172,15 @@ class ShownNames:
             return name
         number = word[0][len(word[0].rstrip("0123456789")) :]  # Go's are of up to ten digits
         random = number if len(number) >= len(_RANDOM) else word[0][-len(_RANDOM) :]
-        if (word.start() and len(word[0]) == _WHOLE) or _has_cases(word[0][: -len(random)]):
+        whole = (word.start() and len(word[0]) == _WHOLE) or _has_cases(word[0][: -len(random)])
+        if whole or _HEX.fullmatch(word[0]):
             random = word[0]
         return name[: word.end() - len(random)] + _RANDOM + name[word.end() :]
 
-    def _without_added(self, call: NameEvent, given: str, name: str) -> str:
+    def _without_added(self, folder: int, given: str, name: str, last: str) -> str:
         """A name without what was added to it at random: the file gets another one that has not got these words."""
-        last = self._last.get((call.inode, call.folder, given)) if isinstance(call, Create | MakeFolder) else None
-        if last is None or (call.folder, given) in self._stable:
-            return name
-        around = _around(name, last)
-        if around:
-            around[::2] = (
-                _RUN.sub(lambda found: found[0] if self._is_old(found[0]) else _masked(found[0]), part)
-                for part in around[::2]
-            )
-            return "".join(around)
         words = _ADDED.findall(given)
-        seen = self._before[call.folder, last, len(words)]
+        seen = self._before[folder, last, len(words)]
         differs = {word for word, others in zip(words, seen, strict=True) if len(others) > 1}
 
         def masked(found: re.Match[str]) -> str:

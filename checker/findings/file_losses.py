@@ -20,7 +20,7 @@ from crashcheck.checker.images.sparse_bytes import SparseBytes
 from crashcheck.checker.oracles.snapshot import judged_by_snapshots
 from crashcheck.checker.results import FindingKind, Location, Outcome
 from crashcheck.checker.subject import Subject
-from crashcheck.runtime.trace_format import Kind, OutputKind
+from crashcheck.runtime.trace_format import Kind, OutputKind, WriteFlag
 from crashcheck.source import spoken_line
 
 _DEATHS = {Outcome.TIMEOUT: "makes the check hang", Outcome.SIGNAL: "kills the check"}
@@ -139,8 +139,10 @@ class FileChange:
 
     @property
     def written(self) -> str:
-        """ "appended" or "written"."""
-        return "appended" if self.kind == SIZE and self.sizes[0] > 0 else "written"
+        """ "appended" or "written", as what a new file gets at first, perhaps by several calls."""
+        trace = self.subject.trace
+        appends = int(trace.events["flags"][self.event]) & WriteFlag.APPEND or trace.inodes[self.file].existed
+        return "appended" if self.kind == SIZE and self.sizes[0] > 0 and appends else "written"
 
     @property
     def acts(self) -> bool:

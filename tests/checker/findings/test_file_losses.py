@@ -128,6 +128,15 @@ def created(t: CallsBuilder) -> None:
     t.acknowledge(OutputKind.STDOUT, b"12:30:01 all saved\n")
 
 
+def created_in_parts(t: CallsBuilder) -> None:
+    t.open("f.new")
+    t.write("f.new", 0, NEW)
+    t.acknowledge(OutputKind.STDOUT, b"half\n")
+    t.fsync("f.new")
+    t.write("f.new", len(NEW), NEW)
+    t.acknowledge(OutputKind.STDOUT, b"all\n")
+
+
 def published(t: CallsBuilder) -> None:
     t.open("f.part")
     t.write("f.part", 0, NEW)
@@ -287,6 +296,11 @@ SHAPES = [
         rotated,
         "ext4",
         "what was appended to `f.1` (as `f`) can be lost in a crash although `done` was written to a pipe",
+    ),
+    (
+        created_in_parts,
+        "ext4",
+        "what was written to `f.new` can be lost in a crash although `all` was printed",
     ),
     (created, "ext4", "what was written to `f.new` can be lost in a crash although `… all saved` was printed"),
 ]
