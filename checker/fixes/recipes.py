@@ -50,11 +50,14 @@ JAVASCRIPT = Language(
     """\
 fs.writeFileSync(path + '.new', data, { flush: true }); // from Node 21 on and in 20.10; before: fs.fsyncSync
 fs.renameSync(path + '.new', path);
-const folder = fs.openSync(require('path').dirname(path), 'r');
+const folder = fs.openSync(dirname(path), 'r'); // dirname of node:path
 fs.fsyncSync(folder);
 fs.closeSync(folder);""",
     "fs.fsyncSync(file);",
-    "const folder = fs.openSync(require('path').dirname(path), 'r');\nfs.fsyncSync(folder);\nfs.closeSync(folder);",
+    """\
+const folder = fs.openSync(dirname(path), 'r'); // dirname of node:path
+fs.fsyncSync(folder);
+fs.closeSync(folder);""",
     "The package write-file-atomic does the first two lines.",
 )
 GO = Language(
@@ -158,7 +161,8 @@ PHP = Language(
 $file = fopen("$path.new", "w");
 fwrite($file, $data) === strlen($data) && fsync($file) || exit(1); // fsync: from PHP 8.1 on
 fclose($file);
-rename("$path.new", $path);""",
+rename("$path.new", $path);
+exec('sync ' . escapeshellarg(dirname($path)));""",
     "fsync($file); // from PHP 8.1 on",
     "exec('sync ' . escapeshellarg(dirname($path)));",
     "PHP cannot sync a folder; `sync FOLDER` of coreutils can.",
@@ -248,12 +252,22 @@ def _is_renamed(subject: Subject, cause: Cause) -> bool:
     return graph.name_change(kept).what == RENAME
 
 
+def _is_of_addon(subject: Subject, event: int) -> bool:
+    """Whether a library that is loaded into Node made a call: no code of JavaScript has its descriptors."""
+    trace = subject.trace
+    row = trace.events[event]
+    known = map(trace.call_sites.get, (int(row["site"]), *trace.stack(int(row["stack"]))))
+    return any(site is not None and site.module.endswith(".node") for site in known)
+
+
 def _language(subject: Subject, event: int) -> Language | None:
     here = subject.provenance.of(event)
     if here is not None and here.line:
         named = next((language for ends, language in _BY_FILE if ends.search(here.file)), None)
         if named is not None or os.path.splitext(here.file)[1]:
             return named
+    if _is_of_addon(subject, event):
+        return None
     program = program_of(subject.trace, event)
     if program in _BY_SHELL:
         return SHELL

@@ -132,6 +132,10 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
     while (depth < most && next_text(thread, &sources, file) && next_text(thread, &functions, function)) {
         if (strcmp(file, "environment") == 0) /* of a function that was defined on the command line, or inherited */
             strcpy(file, given[1] == '-' ? given : "<string>");
+        else if (strncmp(file, "/dev/fd/", strlen("/dev/fd/")) == 0) /* source <(...): which number it has is chance */
+            strcpy(file, "<string>");
+        else if (strcmp(file, "/dev/stdin") == 0)
+            strcpy(file, "<stdin>");
         else if (!in_file && strcmp(file, "main") == 0)
             strcpy(file, given);
         if (*file && *function)

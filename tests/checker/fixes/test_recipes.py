@@ -40,9 +40,10 @@ WHOLES = [
     Whole(recipes.SHELL, "save.sh", f"path=cfg.json data='{WRITTEN}'\n%s &&\necho saved\n", runs=("sh", "save.sh")),
     Whole(
         recipes.JAVASCRIPT,
-        "save.js",
-        f"const fs = require('fs'), path = 'cfg.json', data = '{WRITTEN}';\n%s\nconsole.log('saved');\n",
-        runs=("node", "save.js"),
+        "save.mjs",
+        f"import fs from 'node:fs'; import {{ dirname }} from 'node:path';\n"
+        f"const path = 'cfg.json', data = '{WRITTEN}';\n%s\nconsole.log('saved');\n",
+        runs=("node", "save.mjs"),
     ),
     Whole(
         recipes.RUBY, "save.rb", f"path, data = 'cfg.json', '{WRITTEN}'\n%s\nputs 'saved'\n", runs=("ruby", "save.rb")
@@ -56,7 +57,7 @@ WHOLES = [
     Whole(
         recipes.PHP,
         "save.php",
-        f"<?php\n$path = 'cfg.json'; $data = '{WRITTEN}';\n%s\n{recipes.PHP.folder}\necho \"saved\\n\";\n",
+        f"<?php\n$path = 'cfg.json'; $data = '{WRITTEN}';\n%s\necho \"saved\\n\";\n",
         runs=("php", "save.php"),
     ),
     Whole(
@@ -145,6 +146,34 @@ def test_the_recipe_of_sqlite_is_a_pragma_with_which_nothing_is_found(
         done = run_crashcheck(*words, cwd=folder, env=environment)
         advised = f"by SQLite:\n           PRAGMA synchronous = {pragma}; -- in each connection\n" in done.stderr
         assert (done.returncode, advised) == ((1, True) if options == careless else (0, False)), done.stderr
+
+
+ADDON = """\
+#include <fcntl.h>
+#include <unistd.h>
+void *napi_register_module_v1(void *environment, void *exports)
+{
+    (void)environment;
+    int file = open("cfg.json", O_WRONLY | O_TRUNC);
+    return write(file, "{1: 2}", 6) == 6 && close(file) == 0 ? exports : NULL;
+}
+"""
+
+
+def test_what_an_addon_of_node_writes_has_no_recipe_in_javascript(tmp_path: Path, environment: dict[str, str]) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("there is no node here")
+    (tmp_path / "store.c").write_text(ADDON)
+    subprocess.run([*c_compiler(), "-shared", "-fPIC", "-o", "store.node", "store.c"], cwd=tmp_path, check=True)
+    folder = tmp_path / "settings"
+    folder.mkdir()
+    (folder / "cfg.json").write_text("{}")
+    words = ("try", "--budget", "60s", "--states", "60", "--", "node", "-e", f"require('{tmp_path / 'store.node'}')")
+    done = run_crashcheck(*words, cwd=folder, env=environment)
+    assert done.returncode == 1
+    assert "`cfg.json` can be empty after a crash: it is emptied before it is written\n" in done.stderr
+    assert "no sync can help" in done.stderr
+    assert "in JavaScript" not in done.stderr
 
 
 def test_each_language_has_a_recipe_that_is_run() -> None:

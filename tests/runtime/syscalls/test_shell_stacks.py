@@ -78,6 +78,16 @@ def test_functions_that_are_read_from_standard_input_are_of_no_file_that_bash_ca
     assert frames == [("<stdin>", "save", 2), ("<stdin>", "main", 4)]
 
 
+def test_what_is_sourced_from_a_pipe_or_standard_input_is_of_no_file(tmp_path: Path) -> None:
+    script = tmp_path / "save.sh"
+    script.write_text("source <(echo 'save() { echo x > $1; }')\nsave $1\nsource /dev/stdin <<< 'echo y > $1'\n")
+    writes = list(of_kind(traced(tmp_path, BASH, str(script), "{pool}/f"), Kind.WRITE))
+    assert [frames for frames, _ in writes] == [
+        [("<string>", "save", 1), (str(script), "main", 2)],
+        [("<stdin>", "source", 1), (str(script), "main", 3)],
+    ]
+
+
 @pytest.mark.parametrize("language", ["bash", "python"])
 def test_a_script_that_changes_its_folder_is_still_the_file_that_was_run(language: str, tmp_path: Path) -> None:
     """A file of the same name in the new folder was taken for it."""
