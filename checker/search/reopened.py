@@ -49,7 +49,10 @@ def _finding_of(
     ordinal, after = difference.ordinal, difference.after
     output = f"closed and reopened after {after}: {difference.how}\n{difference.before}, it does what it should\n"
     verdict = Verdict(Outcome.FAIL, 0, None, output, False, 0.0)
-    leaves = f"what operation {ordinal} leaves is lost or damaged by a clean close"
+    leaves = (
+        f"what operation {ordinal} leaves is lost or damaged by a clean close, or the operation that prints otherwise "
+        "reads what no file holds, such as freed memory"
+    )
     if not ordinal:
         leaves = "to close and reopen the pool changes what follows before any operation is done"
     more = f"; so is what {len(others)} later operations of this name leave, first {others[0].after}" if others else ""
