@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterator
 from itertools import groupby
 
-_STEPS = 16_000  # instructions that are executed; some 20 µs each
+STEPS = 16_000  # instructions that are executed at most; some 20 µs each
 _MOST_BYTES = 256 << 20  # of memory that is read, for all comparisons
 _SPARSE = 64  # as costly as reading a byte: so many bytes of a mapping, which need not be there
 _PART_BYTES = 1 << 20  # that is read at a time
@@ -39,7 +39,7 @@ class _Unknown(Exception):
     """Something else than one instruction happened; the argument is the signal that stopped the process, or 0."""
 
 
-def repeats(pid: int) -> bool:
+def repeats(pid: int, steps: int = STEPS) -> bool:
     """Whether a process, of one thread, whose memory nobody else writes to, repeats itself for ever.
 
     It then continues, and its end is left to be waited for. False where that is not known: more memory or steps
@@ -51,7 +51,7 @@ def repeats(pid: int) -> bool:
     try:
         if _ptrace(_INTERRUPT, pid, None, None) == 0 and _stop(pid) == signal.SIGTRAP:
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-                return _comes_again(_Stopped(pid, memory.fileno()))
+                return _comes_again(_Stopped(pid, memory.fileno()), steps)
     except _Unknown as unknown:
         (got,) = unknown.args
     except OSError:  # what /proc does not show
@@ -61,10 +61,10 @@ def repeats(pid: int) -> bool:
     return False
 
 
-def _comes_again(process: _Stopped) -> bool:
+def _comes_again(process: _Stopped, steps: int) -> bool:
     """Brent's search for a cycle: the state is compared with that after 1, 2, 4, 8, … steps."""
     before: tuple[bytes, bytes, bytes] | None = None
-    for step in range(1, _STEPS):
+    for step in range(1, steps):
         process.step()
         registers = process.registers()
         if step & (step - 1) == 0:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Set
 from typing import NamedTuple
 
-from crashcheck.checker.execution.repetition import repeats
+from crashcheck.checker.execution.repetition import STEPS, repeats
 from crashcheck.runtime.supervise import own_children
 
 _FIRST_S = 0.05  # until a run is first examined
-_REPEATS_S = 0.3  # until it is first stopped, to see whether it repeats itself
+_REPEATS_S = 0.1  # until it is first stopped, to see whether it repeats itself
+_SOONER = 4  # so much sooner than its limit of processor time, and with so many fewer steps, where it has one
 _CPU_CLOCK = 2  # of a process, clock_getcpuclockid(3)
 _FUTEX, _COMMAND = 202, 0x7F  # the system call, on x86-64, and what of its second argument is no flag
 _WAIT4, _RUNNING = "61", "running"  # what /proc shows of a thread: the number of its system call, or this
@@ -28,10 +29,14 @@ _WAKING = sum(1 << number - 1 for number in (*_SENT, *range(signal.SIGRTMIN, sig
 
 
 class TimeLimit(NamedTuple):
-    """`wall_s`: in seconds; `busy_s`: of processor time, for each thread; None: only `wall_s` counts."""
+    """`wall_s`: in seconds; `busy_s`: of processor time, for each thread; None: only `wall_s` counts.
+
+    `stops`: whether a run may be stopped, to see whether it repeats itself; one that explores ends by itself.
+    """
 
     wall_s: float
     busy_s: float | None = None
+    stops: bool = True
 
 
 class RunClock:
@@ -42,6 +47,8 @@ class RunClock:
         process that have nothing to do with the run."""
         self._pid = pid
         self._started_s = started_s
+        self._stops = limit.stops
+        self._repeats_s = _REPEATS_S if limit.busy_s is None else limit.busy_s / _SOONER
         self._until_s = started_s + limit.wall_s
         self._busy_s = limit.busy_s
         self._had_s = 0.0 if limit.busy_s is None else _busy_s(pid)
@@ -71,7 +78,7 @@ class RunClock:
                 return True
             before, self._before = self._before, [_lock_waited_for(thread) for thread in threads]
             waits = all(self._before) and self._before == before
-            alone = 0 if waits or self._busy_s is not None else _runs_alone(self._pid)
+            alone = _runs_alone(self._pid) if self._stops and not waits else 0
         except OSError:  # a thread has ended, or this kernel does not show it
             return False
         children = own_children() if waits or alone else None
@@ -80,9 +87,12 @@ class RunClock:
         return waits or self._repeats(alone)
 
     def _repeats(self, pid: int) -> bool:
-        """Whether a process does, which costs the run no time."""
+        """Whether a process does, which costs the run no time. It is tried ever less often."""
         before_s = time.monotonic()
-        found = before_s - self._started_s > _REPEATS_S and repeats(pid)
+        if before_s - self._started_s < self._repeats_s:
+            return False
+        self._repeats_s *= 2
+        found = repeats(pid, STEPS if self._busy_s is None else STEPS // _SOONER)
         self._until_s += time.monotonic() - before_s
         return found
 

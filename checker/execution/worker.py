@@ -121,7 +121,7 @@ class Worker:
                 task.argv,
                 task.env,
                 abandon_fd,
-                limit=TimeLimit(task.left_s),
+                limit=TimeLimit(task.left_s, stops=False),
                 pool=task.env["CRASHCHECK_POOL"],
                 limits_itself=True,
             )
