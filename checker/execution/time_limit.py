@@ -18,7 +18,7 @@ from crashcheck.runtime.supervise import own_children
 
 _FIRST_S = 0.05  # until a run is first examined
 _REPEATS_S = 0.1  # until it is first stopped, to see whether it repeats itself
-_SOONER = 4  # so much sooner than its limit of processor time, and with so many fewer steps, where it has one
+_PART = 4  # of its limit of processor time, and of the steps, where it has one
 _CPU_CLOCK = 2  # of a process, clock_getcpuclockid(3)
 _FUTEX, _COMMAND = 202, 0x7F  # the system call, on x86-64, and what of its second argument is no flag
 _WAIT4, _RUNNING = "61", "running"  # what /proc shows of a thread: the number of its system call, or this
@@ -48,7 +48,7 @@ class RunClock:
         self._pid = pid
         self._started_s = started_s
         self._stops = limit.stops
-        self._repeats_s = _REPEATS_S if limit.busy_s is None else limit.busy_s / _SOONER
+        self._repeats_s = _REPEATS_S if limit.busy_s is None else limit.busy_s / _PART
         self._until_s = started_s + limit.wall_s
         self._busy_s = limit.busy_s
         self._had_s = 0.0 if limit.busy_s is None else _busy_s(pid)
@@ -92,7 +92,7 @@ class RunClock:
         if before_s - self._started_s < self._repeats_s:
             return False
         self._repeats_s *= 2
-        found = repeats(pid, STEPS if self._busy_s is None else STEPS // _SOONER)
+        found = repeats(pid, STEPS if self._busy_s is None else STEPS // _PART)
         self._until_s += time.monotonic() - before_s
         return found
 

@@ -109,7 +109,8 @@ static struct script_frame known_frame(struct tracee *thread, struct php *php, c
     struct known *known = &php->known[(frame->instruction * 0x9e3779b97f4a7c15u >> 32) % KNOWN];
     size_t size = php->file ? text_at(thread, function[php->file], file, sizeof file) : 0;
     struct known now = {.instruction = frame->instruction, .name = function[FUNCTION_NAME], .lines = function[php->file + 1]};
-    now.file = bytes_hash(HASH_START, file, size);
+    if (size)
+        now.file = bytes_hash(HASH_START, file, size);
     if (size && memcmp(known, &now, offsetof(struct known, frame)) == 0)
         return known->frame;
     bool stays = false;
