@@ -27,8 +27,11 @@ _XSTATE, _XSTATE_BYTES = 0x202, 16 << 10  # the registers beside the usual
 _ALL_CHILDREN = 0x40000000  # __WALL of wait(2)
 _REGISTERS_BYTES, _RIP, _RSP = 27 * 8, slice(16 * 8, 17 * 8), slice(19 * 8, 20 * 8)  # of user_regs_struct
 _INSTRUCTION_BYTES = 15
-# syscall, sysenter, int; rdtsc, rdtscp, rdpmc; rdrand, rdseed, rdpid: what they leave may differ each time.
-_FROM_OUTSIDE = re.compile(rb"[\x66\xf2\xf3\x40-\x4f]*(?:\x0f[\x05\x34\x31\x33]|\xcd|\x0f\x01\xf9|\x0f\xc7[\xf0-\xff])")
+# syscall, sysenter, int; rdtsc, rdtscp, rdpmc; rdrand, rdseed, rdpid: what they leave may differ each time. And pushf,
+# which would keep the flag that stops the process after each instruction.
+_FROM_OUTSIDE = re.compile(
+    rb"[\x66\xf2\xf3\x40-\x4f]*(?:\x0f[\x05\x34\x31\x33]|\xcd|\x9c|\x0f\x01\xf9|\x0f\xc7[\xf0-\xff])"
+)
 
 _ptrace = ctypes.CDLL(None, use_errno=True).ptrace
 _ptrace.restype = ctypes.c_long
@@ -49,7 +52,11 @@ def repeats(pid: int, steps: int = STEPS) -> bool:
         return False
     got = 0
     try:
-        if _ptrace(_INTERRUPT, pid, None, None) == 0 and _stop(pid) == signal.SIGTRAP:
+        if _ptrace(_INTERRUPT, pid, None, None):
+            return False
+        got = _stop(pid)
+        if got == signal.SIGTRAP:  # not a signal of its own, which it must get
+            got = 0
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
                 return _comes_again(_Stopped(pid, memory.fileno()), steps)
     except _Unknown as unknown:

@@ -109,7 +109,7 @@ def _runs_alone(pid: int) -> int:
     while len(os.listdir(f"/proc/{pid}/task")) == 1:
         thread = f"/proc/{pid}/task/{pid}"
         call, children = _text(f"{thread}/syscall").split(), _text(f"{thread}/children").split()
-        if _woken_by_timers(thread) or (call[0] != _WAIT4 if children else call != [_RUNNING]) or len(children) > 1:
+        if _woken_by_timers(thread) or call[:1] != [_WAIT4 if children else _RUNNING] or len(children) > 1:
             return 0
         if not children:
             return pid
