@@ -51,9 +51,11 @@ _ADDED = re.compile(r"[A-Za-z0-9]{6,}")  # to the name that a file gets at last
 _RUN = re.compile(r"[A-Za-z0-9_-]{6,}")  # also base64 for names
 _PARTS = re.compile(r"[A-Za-z0-9]+")
 _BY_PEOPLE = re.compile(  # what programs add to the name of a file while they write it
-    r"(active|atomic|backup|bak|copy|current|download(ing)?|draft|dpkg|file|in|incoming|incomplete|journal|lock|new|next|old|"
-    r"orig(inal)?|out(put)?|part(ial)?|pending|pid|progress|sav(e|ed|ing)|scratch|stag(ed|ing)|swa?p|te?mp|te?mpfile|"
-    r"temporary|unfinished|updat(e|ed|ing)|upload(ing)?|work(ing)?|writ(e|ing)|x{6})\d{0,5}",
+    r"(active|atomic|backup|bak|build(ing)?|candidate|commit(ted)?|compact(ed|ing)?|copy|created?|current|download(ing)?|"
+    r"draft|dpkg|file|fresh|in|incoming|incomplete|init(ial)?|inprogress|journal|latest|lock|merged?|new|next|old|"
+    r"orig(inal)?|out(put)?|part(ial)?|pending|pid|prepared?|previous|progress|recover(y|ed)|renam(e|ing)|replac(e|ing)|"
+    r"replacement|rewrit(e|ing|ten)|rotated?|sav(e|ed|ing)|scratch|shadow|snapshot|stag(e|ed|ing)|swa?p|te?mp|te?mpfile|"
+    r"temporary|transient|uncommitted|unfinished|unsynced|updat(e|ed|ing)|upload(ing)?|work(ing)?|writ(e|ing|ten)|x{6})\d{0,5}",
     re.IGNORECASE,
 )
 _LEAST = 3  # letters of a name that may be followed by what was added without a mark between them

@@ -148,6 +148,7 @@ def test_a_word_of_tempfile_is_random_after_a_prefix_too(tmp_path: Path) -> None
         ("cfg.json.tmp123456789", "cfg.json.XXXXXX"),
         ("abcdef-cfg.json.part", "XXXXXX-cfg.json.part"),
         ("cfg.json.backup", "cfg.json.backup"),
+        ("cfg.json.rewrite", "cfg.json.rewrite"),
         ("cfg.json.save-in-progress2", "cfg.json.save-in-progress2"),
         ("cfg.json.000017", "cfg.json.000017"),
         ("cfg.json.important1", "cfg.json.important1"),
