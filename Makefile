@@ -28,7 +28,7 @@ else
 	@$(IN) $(PY) examples/demonstrate.py
 endif
 
-test: $(READY_DEV) ## the tests, about 8 minutes on two cores; PYTEST_ARGS="-k name" picks some
+test: $(READY_DEV) ## the tests, about 10 minutes on two cores; PYTEST_ARGS="-k name" picks some
 	$(IN) $(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-slow: $(READY_DEV) ## the tests that build other people's programs (tests/real/README.md); properties, ten times as long
