@@ -71,9 +71,9 @@ def repeats(pid: int, steps: int = STEPS) -> bool:
 def _comes_again(process: _Stopped, steps: int) -> bool:
     """Brent's search for a cycle: the state is compared with that after 1, 2, 4, 8, … steps."""
     before: tuple[bytes, bytes, bytes] | None = None
+    registers = process.registers()
     for step in range(1, steps):
-        process.step()
-        registers = process.registers()
+        registers = process.step(registers)
         if step & (step - 1) == 0:
             before = registers, process.near(registers), process.memory()
         elif before is not None and registers == before[0] and process.near(registers) == before[1]:
@@ -96,8 +96,9 @@ class _Stopped:
         self._checked: set[int] = set()  # addresses of instructions
         self._left_bytes = _MOST_BYTES
 
-    def step(self) -> None:
-        at = int.from_bytes(self.registers()[_RIP], "little")
+    def step(self, registers: bytes) -> bytes:
+        """The registers after the next instruction; `registers`: those before it."""
+        at = int.from_bytes(registers[_RIP], "little")
         if at not in self._checked:
             from_outside = _FROM_OUTSIDE.match(os.pread(self._memory, _INSTRUCTION_BYTES, at))
             if from_outside or any(low <= at < high for low, high in self._clocks):
@@ -108,6 +109,7 @@ class _Stopped:
         got = _stop(self._pid)
         if got != signal.SIGTRAP:
             raise _Unknown(got)
+        return self.registers()
 
     def registers(self) -> bytes:
         held = ctypes.create_string_buffer(_REGISTERS_BYTES)

@@ -7,6 +7,7 @@ could release, or the only one repeats itself, waiting is useless; and a limit t
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -47,8 +48,7 @@ class RunClock:
         process that have nothing to do with the run."""
         self._pid = pid
         self._started_s = started_s
-        self._stops = limit.stops
-        self._repeats_s = _REPEATS_S if limit.busy_s is None else limit.busy_s / _PART
+        self._repeats_s = math.inf if not limit.stops else _REPEATS_S if limit.busy_s is None else limit.busy_s / _PART
         self._until_s = started_s + limit.wall_s
         self._busy_s = limit.busy_s
         self._had_s = 0.0 if limit.busy_s is None else _busy_s(pid)
@@ -78,7 +78,8 @@ class RunClock:
                 return True
             before, self._before = self._before, [_lock_waited_for(thread) for thread in threads]
             waits = all(self._before) and self._before == before
-            alone = _runs_alone(self._pid) if self._stops and not waits else 0
+            is_time = time.monotonic() - self._started_s >= self._repeats_s
+            alone = _runs_alone(self._pid) if is_time and not waits else 0
         except OSError:  # a thread has ended, or this kernel does not show it
             return False
         children = own_children() if waits or alone else None
@@ -89,8 +90,6 @@ class RunClock:
     def _repeats(self, pid: int) -> bool:
         """Whether a process does, which costs the run no time. It is tried ever less often."""
         before_s = time.monotonic()
-        if before_s - self._started_s < self._repeats_s:
-            return False
         self._repeats_s *= 2
         found = repeats(pid, STEPS if self._busy_s is None else STEPS // _PART)
         self._until_s += time.monotonic() - before_s
@@ -109,7 +108,7 @@ def _runs_alone(pid: int) -> int:
     while len(os.listdir(f"/proc/{pid}/task")) == 1:
         thread = f"/proc/{pid}/task/{pid}"
         call, children = _text(f"{thread}/syscall").split(), _text(f"{thread}/children").split()
-        if _woken_by_timers(thread) or call[:1] != [_WAIT4 if children else _RUNNING] or len(children) > 1:
+        if _woken_by_timers(_status(thread)) or call[:1] != [_WAIT4 if children else _RUNNING] or len(children) > 1:
             return 0
         if not children:
             return pid
@@ -117,9 +116,9 @@ def _runs_alone(pid: int) -> int:
     return 0
 
 
-def _woken_by_timers(thread: str) -> bool:
+def _woken_by_timers(status: dict[str, str]) -> bool:
     """Whether a process handles a signal that a timer sends."""
-    return bool(int(_status(thread)["SigCgt"], 16) & _WAKING)
+    return bool(int(status["SigCgt"], 16) & _WAKING)
 
 
 def _status(thread: str) -> dict[str, str]:
@@ -131,9 +130,9 @@ def _lock_waited_for(thread: str) -> str:
     words = _text(f"{thread}/syscall").split()
     if len(words) < 5 or int(words[0]) != _FUTEX or int(words[2], 16) & _COMMAND not in _WAITS or int(words[4], 16):
         return ""
-    if _woken_by_timers(thread) or _text(f"{thread}/children").strip():
-        return ""
     status = _status(thread)
+    if _woken_by_timers(status) or _text(f"{thread}/children").strip():
+        return ""
     return " ".join((words[1], status["voluntary_ctxt_switches"], status["nonvoluntary_ctxt_switches"]))
 
 

@@ -108,13 +108,11 @@ def _held_at(subject: Subject, moment: int, restored: bool) -> tuple[NDArray[np.
     alike &= (stores[now] < moment) & (stores[then] >= moment)
     if restored:
         for at in np.flatnonzero(alike).tolist():
-            if _outlives_operation(subject, int(stores[now[at]]), int(stores[then[at]])):
-                alike[at] = False
-                continue
+            taken, released = int(stores[now[at]]), int(stores[then[at]])
             same = at > 0 and all(rows[field][by_place[at - 1]] == rows[field][now[at]] for field in _PLACE)
-            release = subject.trace.data(int(stores[then[at]]))
+            release = subject.trace.data(released)
             before = subject.trace.data(int(stores[by_place[at - 1]])) if same else bytes(len(release))
-            alike[at] = before == release
+            alike[at] = before == release and not _outlives_operation(subject, taken, released)
     order = np.argsort(stores[now[alike]])
     return stores[now[alike]][order], stores[then[alike]][order]
 
