@@ -17,8 +17,7 @@ static bool is_guarded(void)
 
 void cc_guard_forget(const void *address, uint64_t size)
 {
-    if (is_guarded())
-        cc_forget((uintptr_t)address, size);
+    crashcheck_guard_ends(address, size);
 }
 
 int dladdr(const void *address, Dl_info *info) __attribute__((weak)); /* older C libraries have it elsewhere */

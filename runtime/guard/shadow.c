@@ -220,3 +220,10 @@ void cc_forget(uintptr_t address, uint64_t size)
         forget_in(&chunk->words[(address & (CHUNK_BYTES - 1)) / WORD_BYTES], address % WORD_BYTES, next - address);
     }
 }
+
+/* Here, because a static program that calls this has the rest of this file, too. */
+void crashcheck_guard_ends(const void *block, unsigned long bytes)
+{
+    if (cc_log)
+        cc_forget((uintptr_t)block, bytes);
+}

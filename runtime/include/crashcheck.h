@@ -29,6 +29,9 @@ __attribute__((weak)) long crashcheck_ready_acked(long acked);
 __attribute__((weak)) void crashcheck_guard_function(void);
 __attribute__((weak)) void crashcheck_guard_block(void);
 __attribute__((weak)) void crashcheck_guard_address(const void *address);
+/* In an allocator of the program's own, where it gives memory out and where it takes it back: what is there afterwards is
+ * another variable. A guard knows this of libc's functions. `bytes`: of the whole block. */
+__attribute__((weak)) void crashcheck_guard_ends(const void *block, unsigned long bytes);
 
 #define CRASHCHECK_OP_BEGIN() do { if (crashcheck_op_begin) crashcheck_op_begin(); } while (0)
 #define CRASHCHECK_OP_END() do { if (crashcheck_op_end) crashcheck_op_end(); } while (0)
@@ -37,6 +40,7 @@ __attribute__((weak)) void crashcheck_guard_address(const void *address);
 #define CRASHCHECK_GUARD_FUNCTION() ((void)(crashcheck_guard_function && (crashcheck_guard_function(), 1)))
 #define CRASHCHECK_GUARD_BLOCK() ((void)(crashcheck_guard_block && (crashcheck_guard_block(), 1)))
 #define CRASHCHECK_GUARD_ADDRESS(address) ((void)(crashcheck_guard_address && (crashcheck_guard_address(address), 1)))
+#define CRASHCHECK_GUARD_ENDS(block, bytes) ((void)(crashcheck_guard_ends && (crashcheck_guard_ends(block, bytes), 1)))
 
 #ifdef __cplusplus
 }

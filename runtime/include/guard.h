@@ -51,6 +51,8 @@ void cc_guard_forget(const void *address, uint64_t size);
 
 /* Whoever accesses the variable at `address` is noted in a training build: crashcheck.h. */
 void crashcheck_guard_address(const void *address);
+/* What is known of a block's variables is forgotten: crashcheck.h. */
+void crashcheck_guard_ends(const void *block, unsigned long bytes);
 
 /* How many threads are stalled at this moment. Tests wait for it; a program need not know of it. */
 unsigned crashcheck_guard_stalled(void);

@@ -12,6 +12,7 @@ import pytest
 from crashcheck.analyzer.compile.driver.toolchain import THREADS
 from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
 from crashcheck.analyzer.concurrency.observations import HEADER, HEADER_BYTES, ObservationKind, read_log
+from crashcheck.runtime import build
 from support import compilers
 from support.command_line import run_crashcheck
 from support.thread_project import ThreadProject, handover
@@ -338,6 +339,45 @@ def test_a_block_that_a_library_freed_is_a_new_variable_when_it_is_allocated(pro
     project.run("learn", "--runs", "1")
     learned = AnticipatingInvariants.load(project.folder / "crashcheck.learned.json")
     assert learned.sites["program.c:main:store:1"].before == {None}
+
+
+OWN_ALLOCATOR = """
+#include <crashcheck.h>
+#include <pthread.h>
+static long block[2];
+static long *allocate(void) { CRASHCHECK_GUARD_ENDS(block, sizeof block[0]); return block; }
+static void *body(void *place) { ((long *)place)[0] += 1; ((long *)place)[1] += 1; return NULL; }
+int main(void) {
+    for (int time = 0; time < 3; time++) {
+        long *place = allocate();
+        pthread_t thread;
+        place[0] = 0;
+        place[1] = 0;
+        pthread_create(&thread, NULL, body, place);
+        pthread_join(thread, NULL);
+    }
+    return block[0] != 1;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", ["", "-static"])
+def test_a_block_of_the_programs_own_allocator_is_a_new_variable_where_it_says_so(project: Project, flags: str) -> None:
+    project.environment["FLAGS"] = flags
+    project.source(OWN_ALLOCATOR)
+    project.run("learn", "--runs", "1")
+    learned = AnticipatingInvariants.load(project.folder / "crashcheck.learned.json")
+    assert learned.sites["program.c:main:store:1"].before == {None}
+    assert learned.sites["program.c:main:store:2"].before == {None, "program.c:body:store:2"}
+
+
+def test_a_mark_of_an_allocator_does_nothing_where_no_guard_is(project: Project) -> None:
+    project.source(OWN_ALLOCATOR)
+    include = f"-I{build.INCLUDE}"
+    for compiler in (compilers.c_compiler(), ["crashcheck-cc"]):
+        command = [*compiler, include, "-pthread", "-o", "program", "program.c"]
+        subprocess.run(command, cwd=project.folder, env=project.environment, check=True)
+        assert subprocess.run([project.folder / "program"], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("path", ["/no/such/folder/log", "{own}"])
