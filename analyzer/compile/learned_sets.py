@@ -106,44 +106,70 @@ class LearnedSets:
         """By the name of a read, the reads that it may follow although no run showed it.
 
         Where no write ever followed a write of another thread, a read after another thread's read changes nothing:
-        what counts is the write before both, or nil. So it may follow another read of its group if it may itself
+        what counts is the write before both, or nil. So it may follow another read of its variables if it may itself
         follow each write that the other one follows. Orders in which a write takes part stay as they were learned.
         """
-        reads: dict[str, set[str]] = {}
-        written_by_several = set()
-        for name, one in self.sites.items():
-            if _is_read(name):
-                reads.setdefault(one.group, set()).add(name)
-            elif any(before is not None and not _is_read(before) for before in one.before):
-                written_by_several.add(one.group)
         found = {}
-        for group in reads.keys() - written_by_several:
-            writes = self._writes_before(reads[group])
-            for name in reads[group]:
-                found[name] = frozenset(other for other in reads[group] if writes[other] <= writes[name])
+        for members in self._of_one_variable():
+            reads = {name for name in members if _is_read(name)}
+            if not all(self.sites[name].before <= {None, *reads} for name in members - reads):
+                continue
+            writes = self._writes_before(reads)
+            for name in reads:
+                found[name] = frozenset(other for other in reads if writes[other] <= writes[name])
         return found
 
     def settled_reads(self) -> dict[str, int]:
-        """By the name of a read that the guard need not record after others of its group, the group's number from 1.
+        """By the name of a read that the guard need not record after others of its variables, their number from 1.
 
-        In such a group no write ever followed another thread's access, and each read may follow each. So once two
-        threads have read a variable, every read is right and every write a violation, whichever read came last.
-        Groups beyond SETTLED_GROUPS, and those that are left alone, have no number; the hottest have one.
+        No write of these variables ever followed another thread's access, and each read may follow each. So once two
+        threads have read one, every read is right and every write a violation, whichever read came last.
+        Beyond SETTLED_GROUPS, and where they are left alone, reads have no number; the hottest have one.
         """
         harmless, alone = self.harmless_reads(), self.left_alone()
-        members: dict[str, set[str]] = {}
-        for name, one in self.sites.items():
-            members.setdefault(one.group, set()).add(name)
+        guarded = {name for name, one in self.sites.items() if one.shared and one.group not in alone}
         settled = []
-        for group in (each for each in self.proportions() if each not in alone):
-            reads = {name for name in members[group] if _is_read(name)}
-            writes_first = all(self.sites[name].before <= {None} for name in members[group] - reads)
-            if writes_first and all(reads <= self.sites[name].before | harmless[name] for name in reads):
+        for members in self._of_one_variable():
+            reads = {name for name in members & guarded if _is_read(name)}
+            writes_first = all(self.sites[name].before <= {None} for name in members - reads)
+            if reads and writes_first and all(reads <= self.sites[name].before | harmless[name] for name in reads):
                 settled.append(reads)
+        settled.sort(key=lambda reads: (-sum(self.sites[name].accesses for name in reads), min(reads)))
         return {name: number for number, reads in enumerate(settled[:SETTLED_GROUPS], 1) for name in reads}
 
+    def _of_one_variable(self) -> list[set[str]]:
+        """Sites together that may have accessed one variable, as far as it matters for the order of reads.
+
+        Each access to a variable has the last one of the thread before it as its remote predecessor. So these connect
+        all of them but those before any other thread's. A group has all, but it also joins all kinds of objects that
+        one function clears, or one allocator gives out: it is taken apart if in it a write followed one of another
+        thread.
+        """
+        apart = {
+            one.group
+            for name, one in self.sites.items()
+            if not _is_read(name) and any(before is not None and not _is_read(before) for before in one.before)
+        }
+        first: dict[str, str] = {}
+        near: dict[str, set[str]] = {}
+        for name, one in self.sites.items():
+            beside = set(filter(None, one.before))
+            if one.group not in apart:
+                beside.add(first.setdefault(one.group, name))
+            for other in beside:
+                near.setdefault(name, set()).add(other)
+                near.setdefault(other, set()).add(name)
+        found = []
+        while near:
+            members, following = set[str](), {next(iter(near))}
+            while following:
+                members |= following
+                following = set[str]().union(*(near.pop(name) for name in following)) - members
+            found.append(members)
+        return found
+
     def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:
-        """By the name of each read of a group, the writes that may be the latest before it; None: there was none."""
+        """By the name of each read of some variables, the writes that may be the latest before it; None: none was."""
         writes = {name: frozenset(one for one in self.sites[name].before if not _is_read(one)) for name in reads}
         changed = True
         while changed:

@@ -198,6 +198,19 @@ def test_a_read_may_follow_any_read_after_the_same_write() -> None:
     ]
 
 
+def test_a_function_that_clears_objects_of_two_kinds_leaves_reads_of_each_by_themselves() -> None:
+    """All sites are of one group, since `clear` is the first to access both; two threads write to the one kind."""
+    clear = site("q.c:clear:fill:1")
+    of_one = ((READ, None), (LATER, READ), (WRITE, None), (READ, WRITE))
+    of_other = ((AGAIN, None), (EARLY, AGAIN), (AGAIN, AGAIN), (LAST, EARLY))
+    runs = observed((clear, None), *of_one, *of_other, alone=[(WRITE, clear), (AGAIN, clear)])
+    learned = AnticipatingInvariants().learn(runs)
+    assert len({one.group for one in learned.sites.values()}) == 1
+    assert learned.harmless_reads() == dict.fromkeys((READ.name, LATER.name), frozenset((READ.name, LATER.name)))
+    assert learned.settled_reads() == {READ.name: 1, LATER.name: 1}
+    assert len(learned.judge(observed((LATER, LATER), (EARLY, LAST))).violations) == 1
+
+
 def test_a_read_may_not_follow_one_that_precedes_the_write_it_waits_for() -> None:
     """EARLY runs before any write or after the first one, READ after the second one only, LAST after either."""
     runs = observed(
