@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from networkx.utils import UnionFind
 
 from crashcheck.analyzer.compile.learned_sets import LearnedSets, LearnedSite
 from crashcheck.analyzer.compile.site_names import CHANGED, NamedSite, Namer, site_id
 from crashcheck.analyzer.concurrency.observations import Log, ObservationKind
+from crashcheck.analyzer.disjoint_sets import DisjointSets
 from crashcheck.wording import listed
 
 NOTHING = "nothing of another thread"
@@ -52,13 +52,13 @@ class Observed:
 
     def groups(self) -> list[set[str]]:
         """The names of the run's sites, together if they accessed a same variable (AI §3.3)."""
-        known: UnionFind[str] = UnionFind(seen.site.name for seen in self.seen)
+        known = DisjointSets(seen.site.name for seen in self.seen)
         for seen in self.seen:
             if seen.before is not None:
-                known.union(seen.site.name, seen.before.name)
+                known.join(seen.site.name, seen.before.name)
         for pair in self.alone:
-            known.union(*pair)
-        return [set(group) for group in known.to_sets()]
+            known.join(*pair)
+        return known.sets()
 
     def shared(self) -> set[str]:
         """The names of sites in whose group a variable was shared (AI §3.2, footnote)."""
@@ -271,10 +271,10 @@ def observe(log: Log, folder: str | os.PathLike[str]) -> Observed:
 
 def _grouped(sites: Mapping[str, LearnedSite], run: Observed) -> dict[str, LearnedSite]:
     """The sites with their groups after a run."""
-    known: UnionFind[str] = UnionFind(one.group for one in sites.values())
+    known = DisjointSets(one.group for one in sites.values())
     for members in run.groups():
-        known.union(*(sites[name].group for name in members if name in sites))
-    least = {group: min(groups) for groups in known.to_sets() for group in groups}
+        known.join(*(sites[name].group for name in members if name in sites))
+    least = {group: min(groups) for groups in known.sets() for group in groups}
     remote = {seen.site.name for seen in run.seen if seen.before is not None}
     shared = {least[one.group] for name, one in sites.items() if one.shared or name in remote}
     return {

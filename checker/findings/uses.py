@@ -12,6 +12,7 @@ from pathlib import PurePath
 import numpy as np
 
 from crashcheck.analyzer.arrays import distinct_rows, number_rows
+from crashcheck.analyzer.disjoint_sets import DisjointSets
 from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
 from crashcheck.analyzer.persistence.shown_names import pattern_of
 from crashcheck.checker.findings.templates import of_template
@@ -24,8 +25,6 @@ def find_uses(subject: Subject) -> dict[int, str]:
 
     In another version's recording that is equal: a file's name, or else functions.
     """
-    import networkx as nx  # takes 0.1 s
-
     graph = subject.graph
     calls, firsts, which = np.unique(subject.trace.calls(graph.event), return_index=True, return_inverse=True)
     lines: dict[SourcePoint, dict[int, str]] = {}
@@ -34,21 +33,24 @@ def find_uses(subject: Subject) -> dict[int, str]:
         if here is not None and not here.variable:
             lines.setdefault(here.point, {})[call] = callers_of(here)
     line, name = np.full(len(calls), -1), dict[int, str]()
-    linked: nx.Graph[int | tuple[int, str]] = nx.Graph()
+    linked: DisjointSets[int | tuple[int, str]] = DisjointSets()
     for number, called in enumerate(lines.values()):
         if len(set(called.values())) > 1:
             line[list(called)] = number
             name |= called
-            linked.add_edges_from((call, (number, callers)) for call, callers in called.items())
+            for call, callers in called.items():
+                linked.join(call, (number, callers))
     rows = np.flatnonzero(line[which] >= 0)
     mine, files, words = which[rows], graph.file[rows], graph.offset[rows] // WORD_BYTES
     if graph.family.names:
         words = np.zeros(len(rows), dtype=np.int64)
         files, name = _patterns(subject, rows, mine)
     changed = np.stack(distinct_rows(line[mine], files, words, mine), axis=1).tolist()
-    linked.add_edges_from((a[3], b[3]) for a, b in itertools.pairwise(changed) if a[:3] == b[:3])
+    for (*one, call), (*other, after) in itertools.pairwise(changed):
+        if one == other:
+            linked.join(call, after)
     groups: dict[int, list[list[int]]] = {}
-    for each in nx.connected_components(linked):
+    for each in linked.sets():
         group = [call for call in each if isinstance(call, int)]
         groups.setdefault(int(line[group[0]]), []).append(group)
     return {

@@ -336,7 +336,7 @@ class FixProposer:
         left_s = self.left()
         if left_s is not None and left_s <= 0:
             return untested()
-        return advise(partial(run_changed, self.executor, most_s=left_s))
+        return advise(partial(run_changed, self.executor, limit_s=left_s))
 
     def _harms_alone(self, cause: Cause) -> bool:
         """Whether an update that can be lost must not persist before what completes it either.

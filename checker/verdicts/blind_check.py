@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from crashcheck.checker.budget import Left
 from crashcheck.checker.execution.tasks import INVERTED
 from crashcheck.checker.results import BLIND
 from crashcheck.checker.subject import Subject
@@ -15,10 +16,11 @@ from crashcheck.checker.verdicts.other_files import run_changed
 from crashcheck.runtime.sparse import CHUNK_BYTES, extents, write_all
 
 
-def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
+def blind_check(executor: Executor, subject: Subject, left: Left) -> tuple[str, ...]:
     """A warning if the check passes on damaged files that no crash leaves, with all the workload acknowledged.
 
-    Every file is damaged that the workload has changed, in whichever folder: a crash damages no other.
+    Every file is damaged that the workload has changed, in whichever folder: a crash damages no other. Raises OutOfTime
+    where what is `left` is too little to know.
     """
     whole = subject.space.full(len(subject.space.points) - 1)
     # Without LINKs, which name one of the other files again, and would have it inverted twice.
@@ -28,7 +30,7 @@ def blind_check(executor: Executor, subject: Subject) -> tuple[str, ...]:
     short_s = None if executor.short is None else executor.short.wall_s
 
     def passes(damage: Callable[[Path], None]) -> bool:
-        return run_changed(executor, whole, partial(_damage, written, damage, damaged), short_s).passed
+        return run_changed(executor, whole, partial(_damage, written, damage, damaged), short_s, left=left).passed
 
     return (BLIND,) if passes(_fill_with_zeros) and damaged and passes(_invert) else ()
 

@@ -23,31 +23,51 @@ def run_on_files(
     watched are as before the run. It has all the time that the limits allow; where `left` gives less than that, and
     than it takes, OutOfTime is raised.
     """
-    left_s = left()
-    if left_s is not None and left_s <= 0:
-        raise OutOfTime
-    setup = executor.workers.setup
-    with tempfile.TemporaryDirectory(dir=executor.home) as folder:
-        files = Path(folder) / "files"
-        write_real_image(setup.first, real.folder, files, setup.patterns)
-        if executor.workers.acknowledged is None:
-            setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
-        verdict = executor.run_on(files, setup, point, acknowledged, left_s)
-    if verdict.outcome is Outcome.TIMEOUT and left_s is not None and verdict.seconds >= left_s:
-        raise OutOfTime  # the budget ended this run, so it shows nothing
-    return verdict
+
+    def run(most_s: float | None) -> Verdict:
+        setup = executor.workers.setup
+        with tempfile.TemporaryDirectory(dir=executor.home) as folder:
+            files = Path(folder) / "files"
+            write_real_image(setup.first, real.folder, files, setup.patterns)
+            if executor.workers.acknowledged is None:
+                setup = replace(setup, recorded_stdout=real.stdout, addresses=real.addresses)
+            return executor.run_on(files, setup, point, acknowledged, most_s)
+
+    return _in_time(left, run)
 
 
 def run_changed(
-    executor: Executor, state: CrashState, change: Callable[[Path], None], most_s: float | None = None
+    executor: Executor,
+    state: CrashState,
+    change: Callable[[Path], None],
+    limit_s: float | None = None,
+    *,
+    left: Left = endless,
 ) -> Verdict:
-    """The check's verdict on a state's image after `change`, given its folder; with all the time, or `most_s`.
+    """The check's verdict on a state's image after `change`, given its folder; with all the time, or `limit_s`.
 
-    No crash leaves that image: it shows only why the check fails.
+    No crash leaves that image: it shows only why the check fails. OutOfTime as from `run_on_files`.
     """
-    images = executor.images
-    with tempfile.TemporaryDirectory(dir=executor.home) as folder:
-        files = Path(folder) / "files"
-        images.write_image(state, files)
-        change(files)
-        return executor.run_on(files, executor.workers.setup, state.point, images.acknowledged(state.point), most_s)
+
+    def run(most_s: float | None) -> Verdict:
+        images, setup = executor.images, executor.workers.setup
+        with tempfile.TemporaryDirectory(dir=executor.home) as folder:
+            files = Path(folder) / "files"
+            images.write_image(state, files)
+            change(files)
+            return executor.run_on(files, setup, state.point, images.acknowledged(state.point), most_s)
+
+    return _in_time(left, run, limit_s)
+
+
+def _in_time(left: Left, run: Callable[[float | None], Verdict], limit_s: float | None = None) -> Verdict:
+    """The verdict of a run that takes so many seconds at most. OutOfTime where `left` gives less and it needs more."""
+    left_s = left()
+    if left_s is None or (limit_s is not None and limit_s < left_s):
+        return run(limit_s)
+    if left_s <= 0:
+        raise OutOfTime
+    verdict = run(left_s)
+    if verdict.outcome is Outcome.TIMEOUT and verdict.seconds >= left_s:
+        raise OutOfTime  # the budget ended this run, so it shows nothing
+    return verdict

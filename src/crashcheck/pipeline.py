@@ -314,7 +314,7 @@ def _search(
         failures.searched(
             (*found.findings, *found.uncertain), lambda state: subject.content.fingerprint(state) in passed
         )
-        found = warned_of_blind_check(executor, oracle, subject, found)
+        found = warned_of_blind_check(executor, oracle, subject, found, meter.explaining_left)
         if config.report.fixes:
             unchanged = strategy_of(config, recorded, inferring=inferring)
             found = with_fixes(config, recorded, executor, exploring, found, unchanged, on_phase)

@@ -23,6 +23,7 @@ import pytest
 from crashcheck.errors import CrashcheckError
 from crashcheck.testing import Crashes, CrashFound, CrashTestCase, Settings, State, boundary
 from crashcheck.testing.boundary import bounded
+from crashcheck.testing.exploration import config_of, to_search
 from support.settings_file import SAVED, START, careful, careless, load
 
 EMPTIED = "`cfg.json` can be empty after a crash: `careless` (tests/support/settings_file.py:14) empties it before it"
@@ -361,6 +362,12 @@ def test_the_seconds_end_a_search_of_slow_checks_which_is_remarked() -> None:
     assert re.match(r"No findings; [0-9]+ of 4,032 feasible crash states checked", remarks[0])
     with pytest.raises(CrashcheckError, match=r"time.*\[crashes-no-verdict\]\n  Where a budget ended too early, raise"):
         Crashes(lambda: Settings(seconds=1e-9, jobs=1)).check(five_files, check=slow)
+
+
+def test_what_follows_a_search_gets_as_long_as_what_precedes_it_and_a_tenth_at_most() -> None:
+    config = config_of("ext4", 10.0, seconds=60.0)
+    assert [to_search(config, read_s).budget.seconds for read_s in (0.0, 2.0, 20.0, 70.0)] == [60.0, 56.0, 34.0, 0.0]
+    assert to_search(config_of("ext4", 10.0), 70.0).budget.seconds is None
 
 
 def test_a_search_in_which_most_states_fail_ends_soon_after_its_newest_finding(here: Crashes) -> None:

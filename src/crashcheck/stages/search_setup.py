@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from crashcheck.checker.budget import BrokenOff, Budget, Progress
+from crashcheck.checker.budget import BrokenOff, Budget, Left, OutOfTime, Progress
 from crashcheck.checker.findings.call_chains import call_chains
 from crashcheck.checker.findings.prefix_proof import NO_SECOND_RUNS, SecondRuns
 from crashcheck.checker.fixes.missing_calls import missing_call
@@ -32,6 +32,7 @@ from crashcheck.stages.recording import OnPhase, RecordedRun
 
 _FIXES_MOST_S = 10.0  # for trying fixes, at most
 _FIXES_SHARE = 0.2  # of the budget's seconds, at most
+_NOT_DAMAGED = "the time ended before the check was tried on damaged files: it may accept them"
 _NO_FIX = "the time for trying fixes ended: for {} of the {} findings none was tried"
 
 
@@ -68,14 +69,22 @@ def budget_of(config: Config) -> Budget:
     return Budget(seconds, config.budget.states, fixes_s if config.report.fixes else 0.0)
 
 
-def warned_of_blind_check(executor: Executor, oracle: Oracle, subject: Subject, found: SearchResult) -> SearchResult:
-    """`found` with a warning if the check passed on all crash states, and passes on damaged files, too."""
+def warned_of_blind_check(
+    executor: Executor, oracle: Oracle, subject: Subject, found: SearchResult, left: Left
+) -> SearchResult:
+    """`found` with a warning if the check passed on all crash states, and passes on damaged files, too.
+
+    `left`: the time for that; a warning where it was too little.
+    """
     cut_short = found.stop_reason.broken_off
     if found.states.failing or cut_short or not isinstance(oracle, ExitStatus):
         return found
     warnings: tuple[str, ...] = ()
     with contextlib.suppress(KeyboardInterrupt, BrokenOff), interruptible():
-        warnings = blind_check(executor, subject)
+        try:
+            warnings = blind_check(executor, subject, left)
+        except OutOfTime:
+            warnings = (_NOT_DAMAGED,)
     return replace(found, warnings=(*found.warnings, *warnings))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from crashcheck import pipeline
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.checker import policy
-from crashcheck.checker.budget import Meter, OutOfTime, within
+from crashcheck.checker.budget import OVERRUN, Meter, OutOfTime, within
 from crashcheck.checker.execution.in_turn import CheckCall
 from crashcheck.checker.execution.process import own_data_bytes
 from crashcheck.checker.execution.python_check import ForkServer
@@ -97,6 +97,18 @@ def config_of(model: str, timeout_s: float, states: int | None = None, seconds: 
     )
 
 
+def to_search(config: Config, read_s: float) -> Config:
+    """With what a search may take of the seconds after its preparation took so many.
+
+    What follows it takes about as long: that is kept for it, a tenth of the budget at most.
+    """
+    seconds = config.budget.seconds
+    if seconds is None:
+        return config
+    left_s = max(0.0, seconds - read_s - min(read_s, seconds * OVERRUN))
+    return replace(config, budget=replace(config.budget, seconds=left_s))
+
+
 def called_state(call: RecordedCall, called: CheckCall) -> State:
     """In a run of the check: what it is given."""
     acked, printed = called.more
@@ -121,7 +133,8 @@ def explore(
     options = pipeline.RunOptions(jobs, check=check, after_finding=_AFTER_FINDING)
     try:
         recorded = read_workload(config, call.recording, trace, within(Meter(budget_of(left_of(config, began))).left))
-        config = left_of(config, began)
+        recorded.find_completeness()  # is kept: after the search there is no time for it
+        config = to_search(config, time.monotonic() - began)
         with contextlib.redirect_stderr(io.StringIO()):  # its remarks are among the warnings
             found, warnings = pipeline.search(config, recorded, None, options, Exchange(), LastFailures(()))
     except CrashcheckError as error:

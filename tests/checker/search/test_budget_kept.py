@@ -27,6 +27,7 @@ from crashcheck.checker.strategies.ranked import ranking_of
 from crashcheck.checker.verdicts.other_files import run_on_files
 from crashcheck.checker.verdicts.verdict_cache import VerdictCache
 from crashcheck.interruption import KeepOn
+from crashcheck.stages.search_setup import warned_of_blind_check
 from crashcheck.stages.uncrashed import uncrashed
 from support.checked_worlds import World, put_flag_first, words
 from support.tracing import TraceBuilder
@@ -79,6 +80,18 @@ def test_a_check_that_hangs_on_the_files_of_a_second_run_is_ended_with_the_budge
     real = world.real_snapshot(int(world.trace.events["seq"][-1]))
     with world.executor() as executor, pytest.raises(OutOfTime):
         run_on_files(executor, real, 0, (0, 0), left=lambda: left_s)
+
+
+@pytest.mark.parametrize("at_s", [10.9, 11.0])
+def test_a_check_that_hangs_on_damaged_files_is_ended_with_the_budget_which_is_remarked(
+    tmp_path: Path, at_s: float
+) -> None:
+    world, began = world_of(tmp_path / "world", HANGS), iter([0.0])
+    meter = Meter(Budget(seconds=10), clock=lambda: next(began, at_s))
+    found = nothing_checked(world.subject, StopReason.BUDGET_SECONDS, over)
+    with world.executor() as executor:
+        found = warned_of_blind_check(executor, executor.oracle, world.subject, found, meter.explaining_left)
+    assert found.warnings == ("the time ended before the check was tried on damaged files: it may accept them",)
 
 
 def test_a_prefix_whose_proof_the_budget_ended_is_not_proved(tmp_path: Path) -> None:
