@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from os.path import splitext
 from weakref import WeakKeyDictionary
@@ -32,36 +31,37 @@ from crashcheck.runtime.trace_format import CreateFlag, Kind, Recorder
 _PROCESS = "PID"
 _RANDOM = "XXXXXX"  # as in the templates of mkstemp
 _PRIVATE = (0o600, 0o400, 0o444, 0o700)  # permissions that makers of temporary files and directories give
-_WHOLE = 10  # characters that mktemp(1) and the mkstemp of BSD replace; others replace six
 _ANY = "…"
 _CLOCK = re.compile(r"\d+[.:]\d[\d.:]*|\d{4}-\d\d-\d\d")  # in what is printed: a time, a duration, a date
 _DIGEST = r"(?<![A-Za-z0-9])(?=(?:\d*[a-f]){4})[0-9a-f]{32,}(?![A-Za-z0-9])"  # its digits are no time, nor a process
 _DIGITS = re.compile(rf"{_DIGEST}|(?<!\d)\d+(?!\d)")
-_PYTHON = re.compile(r"(?<![A-Za-z0-9])tmp[a-z0-9_]{8}(?![A-Za-z0-9_])")  # tempfile
-_PYTHON_WORD = re.compile(r"(?<![A-Za-z0-9])[a-z0-9_]{8}(?=[^A-Za-z0-9_]*$|\.[^.]*$)")  # tempfile, with a prefix
 _CHOSEN = re.compile(  # wherever it is in a new name
     rf"(?P<digest>{_DIGEST})"  # kept
     r"|(?<!\d)[1-9]\d{9,}(?:\.\d+)?(?!\d)"  # a time
     r"|(?<=0x)[0-9a-f]{8,}"  # an address
+    r"|(?<!\d)20\d{6}(?=-PID-)"  # the date of Ruby's Tempfile
     r"|(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[147][0-9A-Fa-f]{3}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"  # a UUID
     r"|(?<![A-Za-z0-9])(?=[a-z0-9]*\d[a-z]+\d)(?=[a-z0-9]*[g-z])[a-z0-9]{16,}(?![A-Za-z0-9])"  # and no digest
 )
-_DATE = re.compile(r"(?<!\d)20\d{6}(?=-PID-)")  # in a name of Ruby's Tempfile
-_ADDED = re.compile(r"[A-Za-z0-9]{6,}")  # to the name that a file gets at last
-_RUN = re.compile(r"[A-Za-z0-9_-]{6,}")  # also base64 for names
+_RUN = re.compile(r"[A-Za-z0-9_-]+")  # also base64 for names
+_LAST = re.compile(r"[A-Za-z0-9_]{5,}(?!.*[A-Za-z0-9_]{5})")  # as mkstemp and tempfile choose it
 _PARTS = re.compile(r"[A-Za-z0-9]+")
 _BY_PEOPLE = re.compile(  # what programs add to the name of a file while they write it
     r"(active|atomic|backup|bak|build(ing)?|candidate|commit(ted)?|compact(ed|ing)?|copy|created?|current|download(ing)?|"
     r"draft|dpkg|file|fresh|in|incoming|incomplete|init(ial)?|inprogress|journal|latest|lock|merged?|new|next|old|"
     r"orig(inal)?|out(put)?|part(ial)?|pending|pid|prepared?|previous|progress|recover(y|ed)|renam(e|ing)|replac(e|ing)|"
     r"replacement|rewrit(e|ing|ten)|rotated?|sav(e|ed|ing)|scratch|shadow|snapshot|stag(e|ed|ing)|swa?p|te?mp|te?mpfile|"
-    r"temporary|transient|uncommitted|unfinished|unsynced|updat(e|ed|ing)|upload(ing)?|work(ing)?|writ(e|ing|ten)|x{6})\d{0,5}",
+    r"temporary|transient|uncommitted|unfinished|unsynced|updat(e|ed|ing)|upload(ing)?|work(ing)?|writ(e|ing|ten))\d{0,5}",
     re.IGNORECASE,
 )
 _LEAST = 3  # letters of a name that may be followed by what was added without a mark between them
+_COUNT = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
+_SHORTEST = 5  # characters that somebody leaves to chance
+_CAPITALISED = re.compile(r"[A-Z][a-z]+")
 _HEX = re.compile(r"(?=.*\d)(?=.*[a-f])[0-9a-f]{8,}")
 _CHANGES = 3  # of capitals, small letters and digits: a word with a digit has fewer if a person chose it
-_WORD = re.compile(r"[A-Za-z0-9]{6,}(?=[^A-Za-z0-9]*$|\.[^.]*$)")  # at the end, or before an extension
+_EXTENSION = re.compile(r"\.[a-z]*\d?")
+_MADE = re.compile(r"te?mp(?!file|orary)", re.IGNORECASE)  # before what was chosen, without a mark between them
 
 
 _NUMBER = re.compile(r"\d+")
@@ -83,19 +83,13 @@ class ShownNames:
             part for i in trace.inodes.values() if i.existed for p in i.paths for part in p.split("/")
         )
         self._old = "/".join(self._first)
+        self._old_patterns = frozenset(_COUNT.sub("#", name) for name in self._first)
         gone = (call for call in name_events(trace) if isinstance(call, Rename | Unlink | RemoveFolder))
         self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
-        left = Counter((call.folder, call.name) for call in name_events(trace) if isinstance(call, Rename))
+        moves = [call for call in name_events(trace) if isinstance(call, Rename)]
+        left = Counter((call.folder, call.name) for call in moves)
         self._stable = frozenset(name for name, many in left.items() if many > 1)  # chance does not repeat itself
-        self._last: dict[tuple[int, int, str], str] = {}  # the name that a file gets next
-        self._before: dict[tuple[int, str, int], list[set[str]]] = {}  # words of the names that files had before it
-        for call in name_events(trace):
-            if isinstance(call, Rename):
-                self._last[call.inode, call.folder, call.name] = call.to_name
-                words = _ADDED.findall(call.name)
-                seen = self._before.setdefault((call.folder, call.to_name, len(words)), [set() for _ in words])
-                for word, others in zip(words, seen, strict=True):
-                    others.add(word)
+        self._last = {(call.inode, call.folder, call.name): call.to_name for call in moves}  # what a file gets next
         self._shown: dict[str, str] = {}
         self._many: dict[tuple[int, str], int] = {}
 
@@ -138,65 +132,35 @@ class ShownNames:
         name = _CHOSEN.sub(
             lambda found: found[0] if found["digest"] or self._is_old(found[0]) else _RANDOM, without_process
         )
-        makes = isinstance(call, Create | MakeFolder)
-        by_chance = makes and (call.folder, given) not in self._stable
-        last = self._last.get((call.inode, call.folder, given)) if by_chance else None
-        around = _around(name, last) if last is not None else []
-        if around:
-            around[::2] = (_RUN.sub(self._without_run, part) for part in around[::2])
-            name = "".join(around)
+        used = _COUNT.sub("#", given) in self._old_patterns or (call.folder, given) in self._stable
+        if used or not isinstance(call, Create | MakeFolder):
+            return name
+        last = self._last.get((call.inode, call.folder, given))
         exclusive = isinstance(call, MakeFolder) or int(trace.events["flags"][call.event]) & CreateFlag.EXCLUSIVE
         private = trace.inodes[call.inode].mode & 0o777 in _PRIVATE
         gone = (call.inode, call.folder, call.name) in self._gone
-        temporary = makes and exclusive and (private or gone)  # else as git makes the files of a checkout
-        if temporary and private and name == without_process:
-            name = self._without_made(name, private, gone)
-        if last is not None and not around:
-            name = self._without_added(call.folder, given, name, last)
-        if temporary and not private and name == without_process:
-            name = self._without_made(name, private, gone)
-        return name
-
-    def _without_run(self, run: re.Match[str]) -> str:
-        masked = _masked(run[0])
-        return run[0] if masked != run[0] and self._is_old(run[0]) else masked
-
-    def _without_made(self, name: str, private: bool, gone: bool) -> str:
-        """A name without what mkstemp, its relatives and tempfile choose."""
-        name = _DATE.sub(_RANDOM, name)
-        if _PYTHON.search(name):
-            return _PYTHON.sub(f"tmp{_RANDOM}", name)
-        chosen = _PYTHON_WORD.search(name) if private and gone else None
-        if chosen is not None and not self._is_old(chosen[0]):
-            return name[: chosen.start()] + _RANDOM + name[chosen.end() :]
-        word = next(filter(partial(self._is_random, name, private), _WORD.finditer(name)), None)
-        if word is None:
+        around = _around(name, last) if last is not None else []
+        if around:
+            around[::2] = (self._masked(_RUN, part) for part in around[::2])
+            return "".join(around)
+        if exclusive and (private or gone):  # else as git makes the files of a checkout
+            runs, is_chance = _LAST, bool if private and (last is not None or name != given) else _has_kinds
+        elif last is not None:
+            runs, is_chance = _RUN, _is_mixed
+        else:
             return name
-        number = word[0][len(word[0].rstrip("0123456789")) :]  # Go's are of up to ten digits
-        random = number if len(number) >= len(_RANDOM) else word[0][-len(_RANDOM) :]
-        whole = (word.start() and len(word[0]) == _WHOLE) or _has_cases(word[0][: -len(random)])
-        if whole or _HEX.fullmatch(word[0]):
-            random = word[0]
-        return name[: word.end() - len(random)] + _RANDOM + name[word.end() :]
+        if last is not None and last.startswith(given):  # as logs are put away
+            return name
+        stem, extension = splitext(name)
+        masked = self._masked(runs, stem, is_chance)
+        plain = masked != stem and _EXTENSION.fullmatch(extension)
+        return masked + extension if plain else self._masked(runs, name, is_chance)
 
-    def _without_added(self, folder: int, given: str, name: str, last: str) -> str:
-        """A name without what was added to it at random: the file gets another one that has not got these words."""
-        words = _ADDED.findall(given)
-        seen = self._before[folder, last, len(words)]
-        differs = {word for word, others in zip(words, seen, strict=True) if len(others) > 1}
-
-        def masked(found: re.Match[str]) -> str:
-            word = found[0]
-            mixed = _changes(word) >= _CHANGES and any(map(str.isdigit, word))
-            chance = mixed or _HEX.fullmatch(word) or (word in differs and not word.isdigit())
-            return _RANDOM if chance and word != _RANDOM and word not in last and not self._is_old(word) else word
-
-        return _ADDED.sub(masked, name)
-
-    def _is_random(self, name: str, private: bool, word: re.Match[str]) -> bool:
-        """A word at the end of a private name, alone, or one that is mixed; not one as in .readme.swp or f.backup."""
-        alone = word.end() == len(name) and private and _WORD.search(name, 0, word.start()) is None
-        return not self._is_old(word[0]) and (alone or _is_mixed(word[0]))
+    def _masked(self, runs: re.Pattern[str], name: str, is_chance: Callable[[str], bool] = bool) -> str:
+        """A name, or a part of one, without what no person chose in its runs."""
+        return runs.sub(
+            lambda run: _without_chance(run[0]) if is_chance(run[0]) and not self._is_old(run[0]) else run[0], name
+        )
 
 
 _KNOWN: WeakKeyDictionary[Trace, ShownNames] = WeakKeyDictionary()
@@ -218,23 +182,25 @@ def _around(name: str, last: str) -> list[str]:
     """A name in parts, with stem and extension of the last name at odd places; empty if that is not in there."""
     stem, extension = splitext(last)
     alone = "" if len(stem) >= _LEAST else "(?![A-Za-z0-9])"
-    found = re.fullmatch(f"(.*?)((?<![A-Za-z0-9]){re.escape(stem)}){alone}(.*?)({re.escape(extension)})(.*)", name)
+    stem, extension = f"[-_]?(?<![A-Za-z0-9]){re.escape(stem)}{alone}[-_]?", re.escape(extension)
+    found = re.fullmatch(f"(.*?)({stem})(.*?)({extension and extension + '[-_]?'})(.*)", name)
     return list(found.groups()) if found else []
 
 
-def _masked(run: str) -> str:
-    """What was added to a name, without 6 characters or more that no person chose; a counter has leading zeros."""
-    by_chance = [one for one in _PARTS.finditer(run) if not _BY_PEOPLE.fullmatch(one[0])]
-    start = by_chance[0].start() if by_chance else 0
-    end = by_chance[-1].end() if by_chance else 0
-    if end - start < len(_RANDOM) or (run[start:end].isdigit() and run[start] == "0"):
+def _without_chance(run: str) -> str:
+    """A run of a temporary name, without what is between its first and last word that no person chose."""
+    made = _MADE.match(run)
+    if made is not None:
+        return made[0] + _without_chance(run[made.end() :])
+    words = [*_PARTS.finditer(run)]
+    by_chance = [number for number, word in enumerate(words) if not _BY_PEOPLE.fullmatch(word[0])]
+    if not by_chance:
         return run
-    return run[:start] + _RANDOM + run[end:]
-
-
-def _is_mixed(word: str) -> bool:
-    end = word[-6:]
-    return sum((any(map(str.islower, end)), any(map(str.isupper, end)), any(map(str.isdigit, end)))) > 1
+    first, last = by_chance[0], by_chance[-1]
+    start = words[first - 1].end() + 1 if first else 0
+    end = words[last + 1].start() - 1 if last + 1 < len(words) else len(run)
+    is_counter = run[start:end].isdigit() and run[start] == "0"
+    return run if end - start < _SHORTEST or is_counter else run[:start] + _RANDOM + run[end:]
 
 
 def _changes(word: str) -> int:
@@ -243,6 +209,19 @@ def _changes(word: str) -> int:
     return sum(before != after for before, after in pairwise(kinds))
 
 
-def _has_cases(word: str) -> bool:
-    """Unlike what programs put before the word: d2utmp."""
-    return _is_mixed(word) and any(map(str.isupper, word))
+def _is_mixed(run: str) -> bool:
+    """Whether nobody chose a word in it: hexadecimal digits, or kinds of characters that change again and again."""
+    words = _PARTS.findall(run)
+    hexadecimal = any(map(_HEX.fullmatch, words))
+    whole = "".join(words)
+    changes = _changes(whole)
+    return (
+        hexadecimal
+        or 2 * changes >= len(whole) >= _SHORTEST
+        or any(_changes(word) >= _CHANGES and any(map(str.isdigit, word)) for word in words)
+    )
+
+
+def _has_kinds(run: str) -> bool:
+    """Whether a run ends as mkstemp or tempfile have chosen it, as far as one can see: not in one kind of letters."""
+    return bool(_MADE.match(run)) or run.isdigit() or (_changes(run) > 0 and not _CAPITALISED.fullmatch(run))

@@ -95,7 +95,7 @@ def test_two_runs_of_a_program_with_random_names_have_one_report(tmp_path: Path,
             capture_output=True,
         )
         reports.append((folder / f"{number}.md").read_text().replace(str(tmp_path / number), ""))
-    assert "sedXXXXXX" in reports[0]
+    assert "`XXXXXX`" in reports[0]
     assert reports[0] == reports[1]
 
 
