@@ -202,16 +202,18 @@ def test_hot_groups_of_a_thousand_interleavings_are_left_alone_and_the_others_ju
 
 
 def test_settled_reads_are_judged_as_if_they_were_recorded(run: Run) -> None:
-    """Sites 1 and 2 write two variables, 3 to 6 read; names of reads that follow one another in a settled group count
-    as one. Half of the interleavings have a group that is not settled."""
-    names = {number: f"f:{'store' if number < 3 else 'load'}:{number}" for number in range(1, 7)}
+    """Sites 1 and 2 write two variables, 3 to 6 read; names of settled reads that follow one another count as one. Half
+    of the interleavings have a variable whose reads are not settled; in half of all site 7 clears both, so that all
+    sites are of one group."""
+    names = {number: f"f:{'store' if number < 3 else 'load'}:{number}" for number in range(1, 7)} | {7: "f:fill:7"}
     number_of, skipped = {name: number for number, name in names.items()}, 0
     for first in range(0, 1000, 100):
         lines, expected, group_of = [], {}, {}
         for seed in range(first, first + 100):
             chance, base = random.Random(seed), (seed + 1) * 1000
             sites = {0: (1, 3, 4), 8: (2, 5, 6)}
-            trained = [(1, min(sites[place]), place, 8) for place in sites]
+            trained = [(1, 7, place, 8) for place in sites if seed % 4 < 2]
+            trained += [(1, min(sites[place]), place, 8) for place in sites]
             trained += [(chance.randint(1, 3), chance.choice(sites[place][seed % 2 and 1:]), place, 8)
                         for place in (0, 8) for _ in range(6)]  # fmt: skip
             seen = tuple(
@@ -234,7 +236,7 @@ def test_settled_reads_are_judged_as_if_they_were_recorded(run: Run) -> None:
                 ids = [base + site + group * SETTLED, *(at and base + at for at in sorted(its))]
                 lines.append(" ".join(map(str, ["site", site, *ids])))
                 group_of[base + site] = -group or site
-            at_random = (1, 2, *range(3, 7), *range(3, 7))
+            at_random = (1, 2, *range(3, 7), *range(3, 7), *(name for name in (7,) if sets[name]))
             sizes = chance.choice(((1,), (2,), (4,), (8,), (2, 4, 8)))
             tried = [(chance.randint(1, 3), chance.choice(at_random), 8 * chance.randrange(2), chance.choice(sizes))
                      for _ in range(30)]  # fmt: skip
