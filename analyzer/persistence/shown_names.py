@@ -156,10 +156,10 @@ class ShownNames:
         plain = masked != stem and _EXTENSION.fullmatch(extension)
         return masked + extension if plain else self._masked(runs, name, is_chance)
 
-    def _masked(self, runs: re.Pattern[str], name: str, is_chance: Callable[[str], bool] = bool) -> str:
+    def _masked(self, runs: re.Pattern[str], name: str, is_chance: Callable[[re.Match[str]], bool] = bool) -> str:
         """A name, or a part of one, without what no person chose in its runs."""
         return runs.sub(
-            lambda run: _without_chance(run[0]) if is_chance(run[0]) and not self._is_old(run[0]) else run[0], name
+            lambda run: _without_chance(run[0]) if is_chance(run) and not self._is_old(run[0]) else run[0], name
         )
 
 
@@ -209,9 +209,9 @@ def _changes(word: str) -> int:
     return sum(before != after for before, after in pairwise(kinds))
 
 
-def _is_mixed(run: str) -> bool:
+def _is_mixed(run: re.Match[str]) -> bool:
     """Whether nobody chose a word in it: hexadecimal digits, or kinds of characters that change again and again."""
-    words = _PARTS.findall(run)
+    words = _PARTS.findall(run[0])
     hexadecimal = any(map(_HEX.fullmatch, words))
     whole = "".join(words)
     changes = _changes(whole)
@@ -222,6 +222,10 @@ def _is_mixed(run: str) -> bool:
     )
 
 
-def _has_kinds(run: str) -> bool:
-    """Whether a run ends as mkstemp or tempfile have chosen it, as far as one can see: not in one kind of letters."""
-    return bool(_MADE.match(run)) or run.isdigit() or (_changes(run) > 0 and not _CAPITALISED.fullmatch(run))
+def _has_kinds(run: re.Match[str]) -> bool:
+    """Whether mkstemp or tempfile have chosen a run, as far as one can see: not a word in one kind of letters, unless
+    it is as long as mkstemp's, after a mark."""
+    word = run[0]
+    if _MADE.match(word) or word.isdigit() or (run.start() and len(word) == len(_RANDOM)):
+        return True
+    return _changes(word) > 0 and not _CAPITALISED.fullmatch(word)

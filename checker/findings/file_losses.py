@@ -188,6 +188,10 @@ class _State:
     def bytes(self, inode: int) -> SparseBytes:
         return self._content.bytes_of(self._state, inode)
 
+    def issued(self, inode: int) -> SparseBytes:
+        """What was written by then, with nothing lost."""
+        return self._content.bytes_issued(self.crash, inode)
+
     def condition(self, lost: FileChange) -> str:
         """What is wrong with the file of a lost change, compared with what was written by then; "" if nothing is."""
         name = lost.named.to or lost.named.path if lost.kind == NAME else self._names.path(lost.file, self.crash)
@@ -195,7 +199,7 @@ class _State:
             return "" if lost.removes else REPLACED if self.has(name) else MISSING
         if not self._content.is_file(lost.file):
             return ""
-        held, wanted = self.bytes(lost.file), self._content.bytes_issued(self.crash, lost.file)
+        held, wanted = self.bytes(lost.file), self.issued(lost.file)
         if not held.size and wanted.size:
             return EMPTY
         if held.size < wanted.size:
@@ -382,7 +386,10 @@ def _after_output(subject: Subject, cause: Cause, lost: FileChange | None) -> st
     reported = report_of(subject, cause)
     if lost is None:
         return f"after {reported} a crash {_fails(cause)}, although everything is on disk"
-    what, now = lost.what, _State(subject, cause).name_of(lost) if lost.kind in (DATA, SIZE) else ""
+    state = _State(subject, cause)
+    rewritten = lost.cuts and not lost.sizes[1] and state.issued(lost.file).size  # emptied, and written then
+    what = f"what was written to {lost.path}" if rewritten else lost.what
+    now = state.name_of(lost) if lost.kind in (DATA, SIZE) else ""
     if now and what.endswith(f" {lost.path}") and now != lost.path:  # it was renamed since
         what = f"{what.removesuffix(lost.path)}{now} (as {lost.path})"
     if cause.prefix:

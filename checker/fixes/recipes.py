@@ -9,6 +9,8 @@ import os
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from crashcheck.analyzer.persistence.names import RENAME
 from crashcheck.analyzer.persistence.pieces import NAME
 from crashcheck.checker.findings.cause import Cause
@@ -21,6 +23,7 @@ from crashcheck.checker.subject import Subject
 class Language:
     """`replace` writes another file and puts it in place of the old one; `sync` makes durable what is in `file`,
     `folder` the names in its folder. `libraries`: who does the same, in a sentence; "" if nobody well known does.
+    `by_path` makes durable what is in the file at `path`, whoever has it open; "" where whoever writes it has it.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Language:
     sync: str
     folder: str
     libraries: str = ""
+    by_path: str = ""
 
 
 PYTHON = Language(
@@ -44,6 +48,7 @@ os.close(folder)""",
     "file.flush()\nos.fsync(file.fileno())",
     'folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)\nos.fsync(folder)\nos.close(folder)',
     "The package atomicwrites does all of it; it gets no new versions.",
+    "file = os.open(path, os.O_RDONLY)\nos.fsync(file)\nos.close(file)",
 )
 JAVASCRIPT = Language(
     "JavaScript",
@@ -59,6 +64,7 @@ const folder = fs.openSync(dirname(path), 'r'); // dirname of node:path
 fs.fsyncSync(folder);
 fs.closeSync(folder);""",
     "The package write-file-atomic does the first two lines.",
+    "const file = fs.openSync(path, 'r');\nfs.fsyncSync(file);\nfs.closeSync(file);",
 )
 GO = Language(
     "Go",
@@ -138,6 +144,7 @@ File.open(File.dirname(path)) { |folder| folder.fsync }""",
     "file.fsync",
     "File.open(File.dirname(path)) { |folder| folder.fsync }",
     "File.atomic_write of ActiveSupport syncs nothing.",
+    "File.open(path) { |file| file.fsync }",
 )
 PERL = Language(
     "Perl",
@@ -154,6 +161,7 @@ IO::Handle::sync($folder) or die $!;""",
 use File::Basename; use IO::Handle;
 open(my $folder, '<', dirname($path)) or die $!;
 IO::Handle::sync($folder) or die $!;""",
+    by_path="use IO::Handle;\nopen(my $file, '<', $path) or die $!;\nIO::Handle::sync($file) or die $!;",
 )
 PHP = Language(
     "PHP",
@@ -166,6 +174,7 @@ exec('sync ' . escapeshellarg(dirname($path)));""",
     "fsync($file); // from PHP 8.1 on",
     "exec('sync ' . escapeshellarg(dirname($path)));",
     "PHP cannot sync a folder; `sync FOLDER` of coreutils can.",
+    "exec('sync ' . escapeshellarg($path));",
 )
 SHELL = Language(
     "shell",
@@ -198,6 +207,9 @@ _BY_PROGRAM = (
     (re.compile(r"^php[\d.]*$"), PHP),
     (re.compile(r"^(ba|da|z|k|mk|fi)?sh$"), SHELL),
 )
+_WHOLE = re.compile(r"\b((write|append|copy)File|file_put_contents|(File|IO)\.(bin)?write)")
+_BY_DESCRIPTOR = re.compile(r"\b(open|write|append|f?truncate)")
+_STREAM = "stream made by "  # javascript.js calls so what writes later than the function that made it returns
 _SQLITE = b"SQLite format 3\0"
 # Programs that shell scripts are made of: what they do is the script's doing.
 _BY_SHELL = {
@@ -222,8 +234,14 @@ def recipe(subject: Subject, cause: Cause, *, replace: bool) -> tuple[str, ...]:
         return ()
     if replace or _is_renamed(subject, cause):
         return (f"in {language.name}:", *language.replace.split("\n"), *filter(None, (language.libraries,)))
-    of_name = cause.lost is not None and subject.graph.kind[subject.graph.whole(cause.lost)] == NAME
-    return (f"in {language.name}:", *(language.folder if of_name else language.sync).split("\n"))
+    if cause.lost is not None and subject.graph.kind[subject.graph.whole(cause.lost)] == NAME:
+        return (f"in {language.name}:", *language.folder.split("\n"))
+    if language.by_path and cause.lost is not None and not _has_file(subject, cause.lost):
+        return (
+            f"in {language.name}, after what writes the file has flushed or closed it:",
+            *language.by_path.split("\n"),
+        )
+    return (f"in {language.name}:", *language.sync.split("\n"))
 
 
 def _pragma(subject: Subject, cause: Cause) -> str:
@@ -250,6 +268,35 @@ def _is_renamed(subject: Subject, cause: Cause) -> bool:
     if graph.kind[kept] != NAME or graph.kind[lost] == NAME or graph.file[kept] != graph.file[lost]:
         return False
     return graph.name_change(kept).what == RENAME
+
+
+def _has_file(subject: Subject, lost: int) -> bool:
+    """Whether the function that a finding names has the file: it made or writes it, and no function that it calls."""
+    graph, row = subject.graph, subject.graph.whole(lost)
+    first = np.flatnonzero(graph.file == graph.file[row])[:1]  # perhaps what made or emptied it
+    return any(_is_innermost(subject, int(graph.event[at])) for at in (row, *first)) and not _is_whole(subject, row)
+
+
+def _is_whole(subject: Subject, row: int) -> bool:
+    """Whether the line of a finding shows no descriptor: one call writes a whole file, or Node was asked before.
+
+    A function of JavaScript that began an asynchronous call need not be in its stack.
+    """
+    here = subject.provenance.of(int(subject.graph.event[row]))
+    if here is None:
+        return False
+    in_node = JAVASCRIPT is _language(subject, int(subject.graph.event[row]))
+    return bool(_WHOLE.search(here.text)) or (in_node and not _BY_DESCRIPTOR.search(here.text))
+
+
+def _is_innermost(subject: Subject, event: int) -> bool:
+    """Whether the place of a call is the innermost function of its script; also where no script made it."""
+    trace, here = subject.trace, subject.provenance.of(event)
+    known = map(trace.call_sites.get, trace.stack(int(trace.events["stack"][event])))
+    script = next((site for site in known if site is not None and site.name), None)
+    if script is None or here is None:
+        return True
+    return script.line == here.line and script.module.endswith(here.file) and not script.name.startswith(_STREAM)
 
 
 def _is_of_addon(subject: Subject, event: int) -> bool:

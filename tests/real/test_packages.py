@@ -12,8 +12,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 PINNED = (
-    *("bplustree==0.0.3", "larzdb==0.1.0", "leanqueue==0.1.0", "lxcore==0.2.0", "semidbm==0.5.1", "yedb==0.2.25"),
-    *("portalocker==4.4.2", "cachetools==8.0.2", "rwlock==0.0.7"),
+    *("bplustree==0.0.3", "larzdb==0.1.0", "leanqueue==0.1.0", "lxcore==0.2.0", "pysos==1.3.0", "semidbm==0.5.1"),
+    *("yedb==0.2.25", "portalocker==4.4.2", "cachetools==8.0.2", "rwlock==0.0.7"),
     *("msgpack==1.2.4", "orjson==3.13.0"),
 )
 STORES = Path(__file__).parent / "packages" / "stores.py"

@@ -186,6 +186,11 @@
     }
   }
 
+  /* The functions that make a stream: what it does is its own, later, and not what the innermost one of them does. */
+  function streamOf(text) {
+    return text.replace(/^(\d+ \d+ \d+ )/, '$1stream made by ');
+  }
+
   /* A stream opens its file later, when none of the program's functions is left: who creates it is who asks for that. Node
    * reads `_construct` when the stream is created, and again before it calls it. */
   function noticeStreams(prototype) {
@@ -195,7 +200,7 @@
     const get = function () {
       if (!broken) {
         try {
-          creator = creators.get(this) || described(sites(get, 2 * DEEPEST));
+          creator = creators.get(this) || streamOf(described(sites(get, 2 * DEEPEST)));
           creators.set(this, creator);
         } catch (error) {
           breakOff();

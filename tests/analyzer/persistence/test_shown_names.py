@@ -31,6 +31,7 @@ def builder(tmp_path: Path) -> CallsBuilder:
         ("f.aB3dE9.txt", "f.XXXXXX.txt"),
         ("kh.hZK4aB3dE9", "kh.XXXXXX"),
         ("kh.sthjabcde1", "kh.XXXXXX"),
+        ("kh.abcdef", "kh.XXXXXX"),
         ("tmp.0aB3dE9xYz", "tmp.XXXXXX"),
         ("sponge.nBYsVF", "sponge.XXXXXX"),
         ("config.backup", "config.backup"),

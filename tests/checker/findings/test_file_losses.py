@@ -401,6 +401,24 @@ def test_a_file_that_has_a_name_and_no_content_yet_can_be_empty(lines: Provenanc
     assert message(subject, cause) == f"`f` can be empty after a crash: {words}"
 
 
+@pytest.mark.parametrize(("written", "lost"), [(b"1", "what was written to `f`"), (b"", "the emptying of `f`")])
+def test_of_a_file_that_is_emptied_and_written_then_what_was_written_is_lost(
+    written: bytes, lost: str, tmp_path: Path
+) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.truncate("f", 0)
+        if written:
+            t.write("f", 0, written)
+        t.acknowledge(OutputKind.STDOUT, b"saved\n")
+
+    run = Recorded(tmp_path, program, {"f": OLD}, "ext4", most=0)
+    subject = Subject(run.trace, run.graph, run.space, run.content, NoProvenance())
+    last = len(run.space.points) - 1
+    verdict = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(FindingKind.UNPERSISTED, run.space.drop(last, (0,)), verdict, 0, None)
+    assert message(subject, cause) == f"{lost} can be lost in a crash although `saved` was printed"
+
+
 def test_what_one_function_removes_and_another_writes_again_names_both(tmp_path: Path) -> None:
     """ansible-vault encrypt."""
     run = Recorded(tmp_path, recreated, {"f": OLD}, "ext4", most=0)

@@ -176,6 +176,57 @@ def test_what_an_addon_of_node_writes_has_no_recipe_in_javascript(tmp_path: Path
     assert "in JavaScript" not in done.stderr
 
 
+# Programs whose file a library has: what is lost, and nothing once the advice is in the place of `%s`.
+BY_PATH = {
+    "python3 save.py": (
+        recipes.PYTHON,
+        "import os\nfrom pathlib import Path\npath = 'cfg.json'\nPath(path).write_text('[1]')\n%s\n"
+        "print('saved', flush=True)\n",
+    ),
+    "node save.js": (
+        recipes.JAVASCRIPT,
+        "const fs = require('fs'), path = 'cfg.json', stream = fs.createWriteStream(path);\n"
+        "stream.end('[1]', () => {\n%s\nconsole.log('saved');\n});\n",
+    ),
+    "node whole.js": (
+        recipes.JAVASCRIPT,
+        "const fs = require('fs'), path = 'cfg.json';\nfs.writeFileSync(path, '[1]');\n{\n%s\n}\n"
+        "console.log('saved');\n",
+    ),
+    "ruby save.rb": (
+        recipes.RUBY,
+        "require 'fileutils'\npath = 'cfg.json'\nFileUtils.cp('old', path)\n%s\nputs 'saved'\n",
+    ),
+    "perl save.pl": (
+        recipes.PERL,
+        "use File::Copy;\nmy $path = 'cfg.json';\ncopy('old', $path);\n%s\nprint \"saved\\n\";\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(each, marks=[] if "py" in each else [pytest.mark.slow], id=each) for each in BY_PATH],
+)
+def test_a_file_that_a_library_has_is_synced_by_its_path(
+    command: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    language, program = BY_PATH[command]
+    words = command.split()
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"there is no {words[0]} here")
+    advised = f"in {language.name}, after what writes the file has flushed or closed it:\n"
+    folder = tmp_path / "work"
+    for text in ("", language.by_path):
+        folder.mkdir()
+        (folder / "old").write_text("[1]")
+        (tmp_path / words[1]).write_text(program % text)
+        run = ("try", "--budget", "60s", "--states", "60", "--", words[0], str(tmp_path / words[1]))
+        done = run_crashcheck(*run, cwd=folder, env=environment)
+        shutil.rmtree(folder)
+        assert (done.returncode, advised in done.stderr) == (int(not text), not text), done.stderr
+
+
 def test_each_language_has_a_recipe_that_is_run() -> None:
     named = {value for value in vars(recipes).values() if isinstance(value, Language)}
     assert {whole.language for whole in WHOLES} == named

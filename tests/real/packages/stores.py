@@ -18,6 +18,7 @@ import larzdb.engine
 import leanqueue
 import lxcore
 import lxcore.core.engine
+import pysos
 import pytest
 import semidbm
 import semidbm.db
@@ -260,6 +261,63 @@ def test_lxcore(crashes: Crashes, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engine, "compact", compact_without_index)
     crashes.check(lxcore_compact, check=lxcore_is_right)
+
+
+# -- pysos
+
+
+def pysos_content() -> dict[Any, Any]:
+    return dict(pysos.Dict("db.sos").items())
+
+
+def pysos_fill() -> None:
+    store = pysos.Dict("db.sos")
+    store["a"] = "x" * 30
+    store["b"] = 2
+    store.close()
+
+
+def pysos_update() -> None:
+    store = pysos.Dict("db.sos")
+    store["a"] = "y" * 10
+    store.close()
+
+
+def pysos_is_right(state: State) -> None:
+    content = pysos_content()
+    assert content["a"] in ("x" * 30, "y" * 10)
+    assert content["b"] == 2
+
+
+def test_pysos(crashes: Crashes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    pysos_fill()
+    (tmp_path / "start").mkdir()
+    shutil.move("db.sos", "start/db.sos")
+
+    def check() -> None:
+        crashes.check(pysos_update, start="start", check=pysos_is_right)
+
+    with pytest.raises(CrashFound, match=r"`db.sos` can have its new size .*`Dict.__setitem__`(.|\n)*JSONDecodeError"):
+        check()
+    opened, freed = pysos.Dict.__init__, pysos.Dict._freeLine
+
+    def open_without_zeros(self: Any, path: str) -> None:
+        if os.path.exists(path):
+            held = Path(path).read_bytes()
+            if b"\0" in held:
+                os.truncate(path, held.rfind(b"\n", 0, held.index(b"\0")) + 1)
+        opened(self, path)
+
+    def free_after_sync(self: Any, offset: int) -> None:
+        os.fsync(self._file.fileno())
+        freed(self, offset)
+
+    monkeypatch.setattr(pysos.Dict, "__init__", open_without_zeros)
+    with pytest.raises(CrashFound, match=r"`db.sos` can lose what was appended first(.|\n)*KeyError: 'a'"):
+        check()
+    monkeypatch.setattr(pysos.Dict, "_freeLine", free_after_sync)
+    check()
 
 
 # -- yedb and leanqueue
