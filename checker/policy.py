@@ -28,12 +28,12 @@ FAIL_ON: tuple[FailOn, ...] = ("none", *LEVELS)
 # states: a fifth, and of few signatures nearly all. Measured on examples/structures with 200 operations, by `ranked`:
 #
 #     share                                                     a tenth        a fifth    two fifths
-#     planted bugs found by then, of 103                             65             68            87
-#     states, five structures of 35 to 61 signatures           16 to 22       16 to 31      23 to 78
-#     states, B-tree, CLHT, red-black tree (471 to 1,417)     84 to 313     231 to 651   557 or more
-#     states, 150 transactions of sqlite (360)                       97            477         1,235
+#     planted bugs found by then, of 103                             72             75            88
+#     states, five structures of 35 to 61 signatures           15 to 20       15 to 25      22 to 64
+#     states, B-tree, CLHT, red-black tree (471 to 1,417)     78 to 305     175 to 550  467 to 1,452
+#     states, 150 transactions of sqlite (97)                        11             41           105
 #
-# So it refuses a search that barely began, and is no promise: all 103 bugs take up to 244 states.
+# So it refuses a search that barely began, and is no promise: all 103 bugs take up to 237 states.
 LEAST_SHARE, FEW_SIGNATURES, LEAST_OF_FEW = 0.2, 10, 0.8
 # A program that repeats one call has two signatures: these are tested after two states of 300,000 calls.
 LEAST_STATES = 10

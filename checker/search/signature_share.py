@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-import numpy as np
-
-from crashcheck.analyzer.arrays import halving_order, number_rows
-from crashcheck.analyzer.persistence.graph import PersistenceGraph
-from crashcheck.analyzer.persistence.pieces import Ints
+from crashcheck.analyzer.arrays import halving_order
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.states.canonical import CanonicalStates
-from crashcheck.checker.states.signature import SiteSignatures, call_sites
+from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.early import plain_states
+from crashcheck.checker.strategies.early import first_points, plain_states, site_numbers
 from crashcheck.checker.strategies.plan import Decided
 from crashcheck.interruption import KeepOn, always
 
-_PARTS = 4  # of one call's pieces that count as different
-_MOST_KINDS = 16  # of pieces
 _LEAST_POINTS = 64  # the share of fewer means little
 _MOST_STATES = 10_000  # that are examined, spread over the run
 _MOST_PENDING = 20_000_000  # pieces that are pending at these, in sum: two seconds
@@ -65,32 +59,3 @@ class SignatureShare:
             if states >= _MOST_STATES or pending >= _MOST_PENDING:
                 break
         return len(wanted), len(wanted & (self._tested | found))
-
-
-def site_numbers(graph: PersistenceGraph) -> Ints:
-    """A number for each piece's call, its kind, and which of the call's first pieces it is."""
-    part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
-    kinds = np.minimum(part, _PARTS - 1) * _MOST_KINDS + graph.kind
-    return number_rows(call_sites(graph), kinds)[0]
-
-
-def first_points(space: StateSpace, site: Ints) -> Ints:
-    """The first crash point of each set of sites that is pending at one, ascending. `site`: of each piece."""
-    graph, points = space.graph, space.points
-    begin = np.searchsorted(points.event, graph.event, side="right")
-    end = np.searchsorted(points.event, graph.durable_from, side="left")
-    pending = np.flatnonzero(begin < end)
-    order = pending[np.lexsort((begin[pending], site[pending]))]
-    site, begin, end = site[order], begin[order], end[order]
-    # Of each site, stretches of points that touch are one: it begins where none before it reaches.
-    apart = site * (len(points) + 1)
-    reached = np.maximum.accumulate(end + apart)
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = (begin + apart)[1:] > reached[:-1]
-    last = np.append(first[1:], True)[: len(order)]
-    names = np.random.default_rng(1).integers(1, 1 << 62, size=int(site.max(initial=0)) + 1)
-    flips = np.zeros(len(points) + 1, dtype=np.int64)
-    np.bitwise_xor.at(flips, begin[first], names[site[first]])
-    np.bitwise_xor.at(flips, (reached - apart)[last], names[site[last]])
-    sets = np.bitwise_xor.accumulate(flips)[: len(points)]  # by point: the names of its pending sites, combined
-    return np.sort(np.unique(sets, return_index=True)[1]).astype(np.int64)

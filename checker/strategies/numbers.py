@@ -11,6 +11,7 @@ WEIGHTS = {
     "cheap": 12,
     "names": 12,
     "random": 6,
+    "plain": 6,
     "carry": 4,
     "members": 8,
     "all sets": 1,

@@ -18,7 +18,7 @@ from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.early import first_states
+from crashcheck.checker.strategies.early import first_states, plain_everywhere
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
 from crashcheck.checker.strategies.numbers import (
@@ -142,7 +142,9 @@ class RankedPlan:
         rest = Exhaustive().states(self._space, self._decided)
         weights, similar_wait = self._options.weights, self._options.similar_wait
         phases = {
-            name: WeightedQueue(each, weights[name], name == "all sets", name == "rest", similar_too=name == "names")
+            name: WeightedQueue(
+                each, weights[name], name == "all sets", name == "rest", similar_too=name in ("names", "plain")
+            )
             for name, each in self._phases(rest).items()
             if weights[name]
         }
@@ -203,6 +205,7 @@ class RankedPlan:
             "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             **({"names": names} if self._space.graph.names.changes else {}),  # an empty phase would take a turn
+            "plain": (Choice(state, 0, "plain") for state in plain_everywhere(self._canonical)),
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),
             "members": self._members(),
             "all sets": self._all_sets(),

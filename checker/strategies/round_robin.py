@@ -110,7 +110,8 @@ class RoundRobin:
             else:
                 self._pop(phase)
                 phase.given += 1
-                self._seen[signature] = self._seen.get(signature, 0) + 1
+                if not phase.similar_too:
+                    self._seen[signature] = self._seen.get(signature, 0) + 1
                 return choice
         return None
 
@@ -120,8 +121,7 @@ class RoundRobin:
             if choice is None:
                 return
             if self._fresh(choice):
-                own = b"%d" % phase.came  # shorter than a signature
-                signature = own if phase.similar_too else self._signature(choice.state)
+                signature = b"" if phase.similar_too else self._signature(choice.state)
                 heappush(phase.heap, (self._level(signature), phase.came, signature, choice))
                 phase.came += 1
                 phase.pending += self._pending(choice.state)

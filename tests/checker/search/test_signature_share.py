@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from crashcheck.checker.search.signature_share import SignatureShare, first_points, site_numbers
+from crashcheck.checker.search.signature_share import SignatureShare
+from crashcheck.checker.strategies.early import first_points, site_numbers
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.plan import NOTHING, select_states
 from support import settings_store

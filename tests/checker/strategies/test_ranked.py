@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,17 @@ from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.invariants.ranking import Scores
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import OutOfTime, within
+from crashcheck.checker.search.signature_share import SignatureShare
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.strategies import Choice, Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.numbers import WEIGHTS
-from crashcheck.checker.strategies.plan import Infer, select_states
+from crashcheck.checker.strategies.plan import NOTHING, Infer, select_states
 from crashcheck.checker.strategies.violations import states_of
 from crashcheck.interruption import KeepOn
 from support.random_runs import SETTINGS, Step, runs, script_of
-from support.scripts import A, B, Inferred, Script, Wanted, X, Y, evidence, space_of
+from support.scripts import A, B, Inferred, Script, Wanted, X, Y, evidence, site, space_of
 
 
 def choices_of(script: Script, model: str = "px86", *wanted: Wanted) -> tuple[StateSpace, list[Choice]]:
@@ -323,3 +325,25 @@ def test_the_weights_of_scores_decide_which_group_is_first(tmp_path: Path) -> No
 
     assert first(Scores()) == ("1 of 1 sites changed", "1 update")
     assert first(Scores(changed=0.0)) == ("1 update",)
+
+
+def test_all_and_nothing_are_tested_early_at_each_new_set_of_calls_whose_updates_are_pending(tmp_path: Path) -> None:
+    unflushed = [site(f"gone.m{line}", line=9 + line) for line in range(70)]
+    script = Script(tmp_path, A, X, *unflushed)
+    for line in range(len(unflushed)):
+        script.at(3 + line, 64 * line)  # random states of these have ever other signatures
+    for operation in range(1, 16):
+        script.trace.begin(operation)
+        script.at(1, 16384 + 64 * operation, stack=operation)
+        script.at(2, 32768 + 64 * operation, stack=operation)
+        script.persist(16384 + 64 * operation)
+        script.persist(32768 + 64 * operation)
+        script.trace.end(operation)
+    space = space_of(script)
+    share = SignatureShare(space)
+    wanted, _ = share.counts(NOTHING)
+    assert wanted > 20
+    choices = Ranked(script.facts).plan(space).choices()
+    for choice in islice(choices, wanted * sum(WEIGHTS.values()) // WEIGHTS["plain"]):
+        share.test(choice.state)
+    assert share.counts(NOTHING) == (wanted, wanted)
