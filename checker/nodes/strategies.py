@@ -92,9 +92,10 @@ class DepthFirst:
 class RandomRuns:
     """So many runs, whose choices are random and uneven (paths.UnevenChoice, paths.PhasedChoice).
 
-    Most begin as an earlier one did, up to where few runs have been (situations.py). What may follow is known of an
-    earlier run: so every second one begins with the choices up to a lapse that one showed, or to the crash of a machine
-    that has just promised something.
+    The first ROUND begin at the start, whatever other runs have reached by then: those of DPOR are all like one run.
+    Most that follow begin as an earlier one did, up to where few runs have been (situations.py). What may follow is
+    known of an earlier run: so every second one begins with the choices up to a lapse that one showed, or to the crash
+    of a machine that has just promised something.
     """
 
     left_out = "they are a sample"
@@ -113,6 +114,8 @@ class RandomRuns:
         return [Branch(self._beginning(number), seed=f"{self._seed}/{number}") for number in numbers]
 
     def _beginning(self, number: int) -> tuple[Action, ...]:
+        if number < ROUND:
+            return ()
         if number % 2:
             promise = self._reached.broken_promise(self._random) if number % 4 == 1 or not self._lapses else ()
             if promise or self._lapses:

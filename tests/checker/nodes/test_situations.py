@@ -14,6 +14,7 @@ from crashcheck.checker.nodes.paths import Branch, SleepPath
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute, execution_of, promised
 from crashcheck.checker.nodes.situations import Situations
 from crashcheck.checker.nodes.strategies import NodeFrontier, RandomRuns
+from crashcheck.checker.search.schedules import ROUND
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult
 from support.message_programs import Does, MessageProgram, MessageWorld
 
@@ -61,6 +62,16 @@ def test_where_few_runs_have_been_is_more_probable() -> None:
     reached.learn(run_of(list("abcdef")), 0)
     lengths = [len(reached.beginning(random)) for _ in range(6)]
     assert lengths.count(1) <= 1
+
+
+def test_the_first_random_runs_begin_at_the_start_whatever_other_runs_have_reached() -> None:
+    """Those of a round of hybrid differ in their last actions only."""
+    frontier = RandomRuns(2 * ROUND, "1")
+    for _ in range(30):
+        frontier.learn(run_of(list("abcdef")), 0)
+    first, second = frontier.round(), frontier.round()
+    assert [branch.prefix for branch in first] == [()] * ROUND
+    assert sum(branch.prefix != () for branch in second) > ROUND / 2
 
 
 class MachineWorld(MessageWorld):
