@@ -95,7 +95,7 @@ class ActionRow:
     node: Index  # on which it acts
     peer: Index  # the sender of a message, the other end of a link; -1 if there is none
     what: str  # "`prepare` from n0 to n1 is delivered"
-    data: str  # the first bytes of the message
+    data: str  # the first bytes of the message, after its name if they are no text
     sent: Index  # the row of the action that sent it; -1 if it is no message
     sender: str  # the call that sent it, where it is known
     printed: str  # by the node during it

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.evidence import PENDING, ActionOrder, ActionRow
 from crashcheck.checker.nodes.dependence import BOUND_OF, OF_MESSAGES
+from crashcheck.checker.nodes.message_names import binary_names, shown
 from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
@@ -75,6 +76,7 @@ class RunFacts(NamedTuple):
     compared: Mapping[int, str] = MappingProxyType({})  # places where times are compared, by name
     threads: Mapping[Action, ThreadWait] = MappingProxyType({})  # those that continue
     fired: Mapping[Action, int] = MappingProxyType({})  # timers that fired in one action, where these are more than one
+    names: Mapping[bytes, str] = MappingProxyType({})  # of messages that are no text, by their data
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class Describer:
         run, failure = minimal.run, minimal.run.failure
         assert failure is not None
         facts = facts_of(run)
-        message = self._sentence(minimal, facts)
+        # without names that depend on what else is sent
+        message = self._sentence(minimal, facts._replace(names={}))
         return Finding(
             id=_id(failure, message),
             kind=FindingKind.ACTIONS,
@@ -146,7 +149,7 @@ class Describer:
         if action.kind in OF_MESSAGES:
             known = _message_of(action, facts)
             place = _in_brackets(known.message.stack) if known is not None and facts.places else ""
-            return f"{self._message(known)} from {peer} to {node}{place}"
+            return f"{self._message(known, facts)} from {peer} to {node}{place}"
         if action.kind is ActionKind.TIMER:
             return f"timer {action.number + 1} of {node}"
         if action.kind is ActionKind.THREAD:
@@ -163,11 +166,11 @@ class Describer:
             return f"the connection request of {peer} to {node}"
         return node
 
-    def _message(self, known: Sent | None) -> str:
+    def _message(self, known: Sent | None, facts: RunFacts) -> str:
         if known is None:
             return "a message"
         if known.message.data:
-            return f"`{_shown(known.message.data, _DATA_CHARS)}`"
+            return f"`{facts.names.get(known.message.data) or shown(known.message.data, _DATA_CHARS)}`"
         return _OF_CONNECTIONS.get(known.message.what, "an empty message")
 
     def clause(self, action: Action, facts: RunFacts) -> str:
@@ -221,10 +224,10 @@ class Describer:
             node=action.node,
             peer=action.peer,
             what=self.clause(action, facts._replace(places=facts.places or action.kind is ActionKind.THREAD)),
-            data=_shown(message.data, _SHOWN_CHARS) if message is not None else "",
+            data=_data(message.data, facts) if message is not None else "",
             sent=sent,
             sender=message.stack[0] if message is not None and message.stack else "",
-            printed=_shown(result.wrote, _SHOWN_CHARS),
+            printed=shown(result.wrote, _SHOWN_CHARS),
             ended=_ended(result),
             role="first" if pair and action == pair[0] else "second" if pair and action == pair[1] else "",
             disk=disk_text(result.disk),
@@ -278,7 +281,8 @@ def facts_of(run: NodeRun) -> RunFacts:
     compared = {one.name: one.place for result in results for one in result.compared}
     threads = {result.action: result.thread for result in results if result.thread is not None}
     fired = {one.action: one.fired for one in results if one.fired > 1}
-    return RunFacts(sent, lost, compared=compared, threads=threads, fired=fired)
+    names = binary_names(each.message.data for each in sent.values())
+    return RunFacts(sent, lost, compared=compared, threads=threads, fired=fired, names=names)
 
 
 def _lost(disk: DiskState) -> str:
@@ -328,15 +332,9 @@ def _message_of(action: Action, facts: RunFacts) -> Sent | None:
     return facts.sent.get(action._replace(kind=ActionKind.DELIVER)) if action.kind in OF_MESSAGES else None
 
 
-def _shown(data: bytes, chars: int) -> str:
-    """The first bytes of a message, as text where they are printable."""
-    text = "".join(_characters(data[: chars + 1]))
-    return text[:chars] + ("…" if len(data) > chars or len(text) > chars else "")
-
-
-def _characters(data: bytes) -> Iterator[str]:
-    for byte in data.rstrip(b"\r\n\0"):
-        yield chr(byte) if 32 <= byte < 127 and byte != 96 else f"\\x{byte:02x}"
+def _data(data: bytes, facts: RunFacts) -> str:
+    name, first = facts.names.get(data, ""), shown(data, _SHOWN_CHARS)
+    return f"{name}: {first}" if name else first
 
 
 def _ended(result: ActionResult) -> str:
