@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint
 from crashcheck.checker.search.schedules import Path, first
-from crashcheck.runtime.nodes.actions import Action, ActionKind
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind
 
 
 class Branch(NamedTuple):
@@ -108,10 +108,14 @@ class PhasedChoice:
     a few in a row are what deep bugs need. (FoundationDB's simulation clogs links and nodes for a while, for the same
     reason.) The links of one node are held, from it, to it or both, or some of all links; each run draws how long, how
     many and how often, as swarm testing does (Groce et al. 2012).
+
+    After the crash of a machine, the first phase is one that breaks a promise: what it had sent to one node arrives,
+    and it starts again. That node and all others hear nothing of each other, nor of what was under way. So the one
+    relies on what the others decide otherwise meanwhile, with the machine that knows of nothing.
     """
 
-    def __init__(self, seed: str, *, one_clock: bool = False) -> None:
-        """`one_clock`: as UnevenChoice has it."""
+    def __init__(self, seed: str, *, one_clock: bool = False, crashed: int = -1) -> None:
+        """`one_clock`: as UnevenChoice has it. `crashed`: the node whose machine has just crashed; -1: none has."""
         # constant
         self._random = Random(seed)
         self._one_clock = one_clock
@@ -120,6 +124,7 @@ class PhasedChoice:
         self._alone = self._random.choice(_ALONE)
         self._stays = self._random.choice(_STAYS)
         # changing
+        self._crashed = crashed
         self._failures: dict[str, float] = {}  # how often one is chosen, by the name of its bound
         self._left = 0.0  # events of this phase
         self._others: frozenset[Action] | None = None  # what else could come when a timer was chosen
@@ -128,7 +133,7 @@ class PhasedChoice:
         self._held: dict[_Link, bool] = {}  # where links are drawn one by one
         self._passing: int | None = None  # the node whose time passes alone
         self._passes: dict[int, bool] = {}
-        self._waits: dict[Action, bool] = {}  # whether a link heals, or a node starts again, in this phase
+        self._waits: dict[Action, bool] = {}  # what does not come in this phase: where that is drawn one by one
 
     def __call__(self, enabled: Sequence[Action]) -> Action:
         if self._others != _but_timers(enabled):
@@ -145,7 +150,11 @@ class PhasedChoice:
         random = self._random
         self._left = 1 + random.expovariate(1 / self._events)
         self._waits.clear()
-        if random.random() >= self._stays:
+        promises = [action for action in enabled if action.kind is ActionKind.DELIVER and action.peer == self._crashed]
+        self._crashed = -1
+        if promises:
+            self._break(random.choice(promises), enabled)
+        elif random.random() >= self._stays:
             nodes = sorted({node for action in enabled for node in (action.node, action.peer) if node >= 0})
             self._held.clear()
             healed = random.random() < _HEALED
@@ -156,6 +165,15 @@ class PhasedChoice:
             timed = sorted({action.node for action in enabled if action.kind is ActionKind.TIMER})
             self._passes.clear()
             self._passing = random.choice(timed) if timed and random.random() < self._alone else None
+
+    def _break(self, promise: Action, enabled: Sequence[Action]) -> None:
+        """Hold what may break a promise, whose delivery that is."""
+        self._held_of = (promise.node, True, True)
+        for action in enabled:
+            if action.kind is ActionKind.DELIVER:
+                self._waits[action] = (action.node, action.peer) != (promise.node, promise.peer)
+            elif action.kind is ActionKind.RESTART:
+                self._waits[action] = False
 
     def _failure(self, enabled: Sequence[Action]) -> Action | None:
         for bound in sorted({BOUND_OF[action.kind] for action in enabled if action.kind in BOUND_OF}):
@@ -174,6 +192,8 @@ class PhasedChoice:
         return due or self._random.choice([*usual, *timers] or list(enabled))
 
     def _is_held(self, action: Action) -> bool:
+        if action in self._waits:
+            return self._waits[action]
         if action.kind in (ActionKind.HEAL, ActionKind.RESTART):
             return self._waits.setdefault(action, self._random.random() < 1 / 2)
         if action.peer < 0:
@@ -206,8 +226,10 @@ def _source(action: Action) -> _Source:
     return (action.kind.value, action.node)
 
 
-def _at_random(seed: str, one_clock: bool) -> Callable[[Sequence[Action]], Action]:
+def _at_random(seed: str, one_clock: bool, crashed: int) -> Callable[[Sequence[Action]], Action]:
     """One of the ways to choose at random: each finds what the other one does not."""
+    if crashed >= 0:
+        return PhasedChoice(seed, one_clock=one_clock, crashed=crashed)
     return Random(f"{seed}/way").choice((UnevenChoice, PhasedChoice))(seed, one_clock=one_clock)
 
 
@@ -220,6 +242,9 @@ class SleepPath(Path[Action]):
         self.sleeps: list[dict[Action, Footprint]] = []  # in each state from the end of the prefix on
         self._seed = branch.seed
         self._choose: Callable[[Sequence[Action]], Action] = first
+        last = branch.prefix[-1] if branch.prefix else None
+        # The node whose machine has just crashed, until it starts again; -1: none has.
+        self._crashed = last.node if last is not None and last.kind is ActionKind.CRASH_MACHINE else -1
         self._passing = branch.passing
         self._passes = -1  # the node whose timers fire
         super().__init__(branch.prefix, self._pick)
@@ -227,7 +252,7 @@ class SleepPath(Path[Action]):
     def begin(self, *, one_clock: bool) -> None:
         """The run begins. `one_clock`: all nodes have one, up to an error."""
         if self._seed:
-            self._choose = _at_random(self._seed, one_clock)
+            self._choose = _at_random(self._seed, one_clock, self._crashed)
 
     def _pick(self, enabled: Sequence[Action]) -> Action:
         awake = [action for action in enabled if action not in self._asleep]
@@ -236,6 +261,9 @@ class SleepPath(Path[Action]):
                 return action
         chosen = self._choose(list(dict.fromkeys(map(_without_disk, awake))))
         same = [action for action in awake if _without_disk(action) == chosen]
+        if self._seed and chosen.kind is ActionKind.RESTART and chosen.node == self._crashed:
+            self._crashed = -1
+            same = [action for action in same if action.channel != ALL_WRITTEN] or same  # else no promise is broken
         return same[0] if len(same) == 1 else self._choose(same)
 
     def comes_to(self, enabled: Sequence[Action]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from crashcheck.checker.nodes.paths import PhasedChoice, SteeredPath, UnevenChoice
+import pytest
+
+from crashcheck.checker.nodes.paths import Branch, PhasedChoice, SleepPath, SteeredPath, UnevenChoice
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunRules, execute
-from crashcheck.runtime.nodes.actions import Action, ActionKind
+from crashcheck.runtime.nodes.actions import ALL_WRITTEN, LEAST_WRITTEN, Action, ActionKind
 from support.message_programs import MessageProgram, MessageWorld, all_to_all, two_phase_commit
 
 TIMER = Action(ActionKind.TIMER, 0, -1, 7)
@@ -115,3 +117,48 @@ def test_phases_are_the_same_for_one_seed_and_take_failures_a_few_times_at_most_
         for choose in (PhasedChoice(str(seed)) for seed in range(99))
     )
     assert crashes[0] == 0 < crashes[49] < 20
+
+
+def test_after_a_crash_the_node_that_was_promised_something_and_the_others_hear_nothing_of_each_other() -> None:
+    """Node 2 has sent something to node 0 and crashed; time passes for node 1 while what node 0 sent it is held."""
+    promise, news = Action(ActionKind.DELIVER, 0, 2), Action(ActionKind.DELIVER, 1, 0)
+    back, timers = Action(ActionKind.RESTART, 2), [Action(ActionKind.TIMER, node, -1, 7) for node in range(2)]
+
+    def order(seed: int) -> list[Action]:
+        choose = PhasedChoice(str(seed), crashed=2)
+        left, chosen = [news, promise, back, *timers], list[Action]()
+        while len(chosen) < 20:
+            chosen.append(choose(left))
+            left = [action for action in left if action in timers or action != chosen[-1]]
+        return chosen
+
+    orders = [order(seed) for seed in range(200)]
+    assert all({*chosen[:2]} == {promise, back} for chosen in orders)
+    assert sum(news not in chosen for chosen in orders) > 50
+    assert sum(news in chosen for chosen in orders) > 20
+
+
+def test_after_a_crash_one_node_gets_what_the_machine_had_sent_and_the_others_do_not() -> None:
+    sent, back = [Action(ActionKind.DELIVER, node, 2) for node in range(2)], Action(ActionKind.RESTART, 2)
+
+    def begins(seed: int) -> list[Action]:
+        choose, left = PhasedChoice(str(seed), crashed=2), [*sent, back, TIMER]
+        chosen = [choose(left)]
+        return [*chosen, choose([action for action in left if action != chosen[0]])]
+
+    begun = [begins(seed) for seed in range(100)]
+    assert all(back in chosen and len({*chosen} & {*sent}) == 1 for chosen in begun)
+    assert all(sum(message in chosen for chosen in begun) > 20 for message in sent)
+
+
+@pytest.mark.parametrize("seed", ["", "1", "2", "3"])
+def test_after_a_crash_that_begins_a_random_run_the_disk_keeps_less_than_all_if_it_may(seed: str) -> None:
+    crash, other = Action(ActionKind.CRASH_MACHINE, 0), Action(ActionKind.CRASH_MACHINE, 1)
+    kept = [Action(ActionKind.RESTART, 0, channel=name) for name in (ALL_WRITTEN, LEAST_WRITTEN, 6)]
+    begun = SleepPath(Branch((crash,), seed=seed))
+    begun.begin(one_clock=False)
+    assert begun.next([crash, other]) == crash
+    assert (begun.next(kept) == kept[0]) == (seed == "")
+    alone = SleepPath(Branch((crash,), seed=seed))
+    alone.begin(one_clock=False)
+    assert [alone.next([crash]), alone.next(kept[:1])] == [crash, kept[0]]
