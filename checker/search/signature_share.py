@@ -14,7 +14,7 @@ from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.early import first_points, plain_states, site_numbers
+from crashcheck.checker.strategies.plain import first_points, plain_states, site_numbers
 from crashcheck.checker.strategies.plan import Decided
 from crashcheck.interruption import KeepOn, always
 

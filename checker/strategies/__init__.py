@@ -2,7 +2,7 @@
 
 Returns a `Plan` for a state space: `Choice`s, each a state and why it is tested, and the groups that they test.
 
-Other rooms import `early`, `first`, `plan` and `representative`.
+Other rooms import `first`, `plain`, `plan` and `representative`.
 """
 
 from __future__ import annotations

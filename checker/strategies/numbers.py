@@ -28,9 +28,7 @@ MOST_PENDING = 1 << 16  # pieces at the crash points of what is queued or drawn 
 INFERENCE_SHARE = 0.5  # of a budget's seconds: the other half is left for states, which need no invariants
 LONG_RUN = 40_000  # events, loads and sites: with fewer, ranking takes a second or two (5 to 10 s for a million events)
 EVENTS_A_STATE = 1_000  # of a long run, or sites: ranking so many takes as long as testing a few states
-EARLY_POINTS = 4_096  # crash points that are visited while a long run is being ranked
-EARLY_PIECES = 1 << 22  # pending at these points, in sum: 0.3 s; after a fill of 16 MiB each has half as many
-EARLY_PENDING = 64  # pieces: where more are pending, all or none is lost, not each line of them
+PLAIN_PENDING = 64  # pieces: where more are pending, all or none is lost, not each line of them
 MOST_DECIDED = 64  # choices in a row that explored runs have decided: listing what is left then costs less
 REMEMBERED = 1 << 20  # states, so that each is given once: 130 MB; then only the exhaustive search continues
 

@@ -18,7 +18,6 @@ from crashcheck.checker.budget import Left, OutOfTime, endless, within
 from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.signature import SiteSignatures
 from crashcheck.checker.states.space import CrashState, StateSpace
-from crashcheck.checker.strategies.early import first_states, plain_everywhere
 from crashcheck.checker.strategies.exhaustive import Exhaustive
 from crashcheck.checker.strategies.leftovers import Leftovers
 from crashcheck.checker.strategies.numbers import (
@@ -31,6 +30,7 @@ from crashcheck.checker.strategies.numbers import (
     SITE_PARTS,
     WEIGHTS,
 )
+from crashcheck.checker.strategies.plain import plain_everywhere
 from crashcheck.checker.strategies.plan import NOTHING, Choice, Chosen, Decided, Infer, Planned, named
 from crashcheck.checker.strategies.random_ideals import Random
 from crashcheck.checker.strategies.replaced import states_of_names
@@ -166,13 +166,13 @@ class RankedPlan:
             planned.complete = True
 
     def _while_ranking(self) -> Iterator[Choice]:
-        """States of the first operations, as many whatever the time; from the first one on, a thread ranks the groups.
+        """The first plain states, as many whatever the time; from the first one on, a thread ranks the groups.
 
         The first check does not wait for the ranking, and what is tested does not depend on how long that takes.
         """
         ranking: Background | None = None
         try:
-            for state in islice(first_states(self._canonical), self._early):
+            for state in islice(plain_everywhere(self._canonical), self._early):
                 if self._chosen.new(choice := Choice(state, 0, "early"), None):
                     yield choice
                 ranking = ranking or Background(self._prepare)

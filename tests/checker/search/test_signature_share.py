@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from crashcheck.checker.search.signature_share import SignatureShare
-from crashcheck.checker.strategies.early import first_points, site_numbers
 from crashcheck.checker.strategies.exhaustive import Exhaustive
+from crashcheck.checker.strategies.plain import first_points, site_numbers
 from crashcheck.checker.strategies.plan import NOTHING, select_states
 from support import settings_store
 from support.command_line import run_crashcheck

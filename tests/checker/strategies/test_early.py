@@ -14,9 +14,8 @@ from hypothesis import given
 from crashcheck.analyzer.behaviours import Behaviours
 from crashcheck.analyzer.trace.reader import Facts
 from crashcheck.checker.budget import Budget
-from crashcheck.checker.states.canonical import CanonicalStates
 from crashcheck.checker.states.space import StateSpace
-from crashcheck.checker.strategies import Ranked, early, strategy
+from crashcheck.checker.strategies import Ranked, strategy
 from crashcheck.checker.strategies import ranked as ranked_module
 from crashcheck.checker.strategies.plan import Infer, select_states
 from crashcheck.interruption import KeepOn
@@ -62,21 +61,6 @@ def test_with_early_states_every_state_is_still_tested_once(steps: list[Step]) -
         space = space_of(script, "px86")
         choices = list(Ranked(script.facts, infer=evidence(), early=4).plan(space).choices())
         assert Counter(choice.state for choice in choices) == Counter(select_states(space, strategy("exhaustive")))
-
-
-def test_the_first_points_are_as_many_as_have_a_bounded_number_of_pieces_pending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    canonical = CanonicalStates(space_of(two_operations(tmp_path), "px86"))
-    points = range(len(canonical.space.points))
-    pending = [len(canonical.space.pending(point)) for point in points]
-    every = list(early.first_states(canonical))
-    for bound in range(sum(pending) + 1):
-        monkeypatch.setattr(early, "EARLY_PIECES", bound)
-        some = list(early.first_states(canonical))
-        assert all(sum(pending[: state.point + 1]) <= bound for state in some)
-        assert some == every[: len(some)]
-    assert some == every
 
 
 def test_the_first_states_come_while_invariants_are_inferred(tmp_path: Path) -> None:
