@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from crashcheck.analyzer.compile.site_names import SETTLED_GROUPS, NamedSite
+from crashcheck.analyzer.disjoint_sets import DisjointSets
 from crashcheck.errors import CrashcheckError
 
 FORMAT = "crashcheck anticipating invariants"
@@ -151,22 +152,14 @@ class LearnedSets:
             if not _is_read(name) and any(before is not None and not _is_read(before) for before in one.before)
         }
         first: dict[str, str] = {}
-        near: dict[str, set[str]] = {}
+        known: DisjointSets[str] = DisjointSets()
         for name, one in self.sites.items():
             beside = set(filter(None, one.before))
             if one.group not in apart:
                 beside.add(first.setdefault(one.group, name))
-            for other in beside:
-                near.setdefault(name, set()).add(other)
-                near.setdefault(other, set()).add(name)
-        found = []
-        while near:
-            members, following = set[str](), {next(iter(near))}
-            while following:
-                members |= following
-                following = set[str]().union(*(near.pop(name) for name in following)) - members
-            found.append(members)
-        return found
+            if beside:
+                known.join(name, *beside)
+        return known.sets()
 
     def _writes_before(self, reads: Set[str]) -> dict[str, frozenset[str | None]]:
         """By the name of each read of some variables, the writes that may be the latest before it; None: none was."""
