@@ -88,6 +88,7 @@ class RankedPlan:
         self._decided = decided
         self._keep_on = within(left)
         self._canonical = CanonicalStates(space)
+        self._plain = plain_everywhere(self._canonical)
         self._chosen = Chosen()
         self._evidence: Inferred = _NOT_INFERRED
         self._planned: tuple[Planned, ...] = ()
@@ -172,7 +173,7 @@ class RankedPlan:
         """
         ranking: Background | None = None
         try:
-            for state in islice(plain_everywhere(self._canonical), self._early):
+            for state in islice(self._plain, self._early):
                 if self._chosen.new(choice := Choice(state, 0, "early"), None):
                     yield choice
                 ranking = ranking or Background(self._prepare)
@@ -205,7 +206,7 @@ class RankedPlan:
             "random": (Choice(state, 0, "random") for state in Random(self._options.seed).drawn(self._space, Chosen())),
             "cheap": _in_turns([(number, one.cheap()) for number, one in representatives]),
             **({"names": names} if self._space.graph.names.changes else {}),  # an empty phase would take a turn
-            "plain": (Choice(state, 0, "plain") for state in plain_everywhere(self._canonical)),
+            "plain": (Choice(state, 0, "plain") for state in self._plain),
             "carry": (Choice(state, 0, "carry") for state in leftovers.states()),
             "members": self._members(),
             "all sets": self._all_sets(),
