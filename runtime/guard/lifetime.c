@@ -10,11 +10,6 @@
 
 #define MODEL __attribute__((visibility("default")))
 
-static bool is_guarded(void)
-{
-    return cc_log != NULL;
-}
-
 void cc_guard_forget(const void *address, uint64_t size)
 {
     crashcheck_guard_ends(address, size);
@@ -39,7 +34,7 @@ static bool sizes_are_known(void)
 
 static void ends(void *block)
 {
-    if (!block || !is_guarded())
+    if (!block || !cc_log)
         return;
     if (LIKELY(sizes_are_known()))
         cc_forget((uintptr_t)block, malloc_usable_size(block));
