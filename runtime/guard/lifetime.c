@@ -12,7 +12,8 @@
 
 void cc_guard_forget(const void *address, uint64_t size)
 {
-    crashcheck_guard_ends(address, size);
+    if (cc_log)
+        cc_forget((uintptr_t)address, size);
 }
 
 int dladdr(const void *address, Dl_info *info) __attribute__((weak)); /* older C libraries have it elsewhere */
