@@ -241,19 +241,35 @@ static void executed(struct tracee *thread)
     preload_begin(thread, path);
 }
 
+static void begin(struct tracee *thread)
+{
+    if (!thread->unborn)
+        return;
+    thread->unborn = false;
+    resume(thread, 0);
+}
+
 static void born(struct tracee *parent)
 {
     unsigned long child = 0;
     if (ptrace(PTRACE_GETEVENTMSG, parent->tid, NULL, &child) != 0)
         return;
-    const struct tracee *thread = tracee_of((pid_t)child);
-    if (thread->process == parent->process)
-        return;
-    trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
-    struct user_regs_struct now;
-    if (parent->process->java && registers(parent, &now))
-        keep_registers(parent, &now);
-    stack_born(parent, thread->process);
+    struct tracee *thread = tracee_of((pid_t)child);
+    if (thread->process != parent->process) {
+        trace_event(parent, (struct cc_event){.kind = CC_FORK, .payload = child});
+        struct user_regs_struct now;
+        if (parent->process->java && registers(parent, &now))
+            keep_registers(parent, &now);
+        stack_born(parent, thread->process);
+    }
+    begin(thread);
+}
+
+/* Those whose parents were killed before they could say so. */
+static void begin_all(void)
+{
+    for (struct tracee *thread = tracee_next(NULL); thread; thread = tracee_next(thread))
+        begin(thread);
 }
 
 /* The shell that waits for our caller has to see that the command stops (Ctrl-Z) or continues. */
@@ -325,14 +341,19 @@ int follow(pid_t command)
             continue;
         if (tid < 0)
             return last;
+        struct tracee *thread = tracee_known(tid);
         if (WIFSTOPPED(status)) {
-            stopped(tracee_of(tid), status);
+            bool unborn = !thread && tid != command && status >> 8 == (SIGTRAP | PTRACE_EVENT_STOP << 8);
+            thread = tracee_of(tid);
+            thread->unborn = unborn;
+            if (!unborn)
+                stopped(thread, status);
             continue;
         }
-        struct tracee *thread = tracee_known(tid);
         if (thread) {
             ended(thread, tid == command, status);
             forget(thread);
+            begin_all();
         }
         if (tid == command) {
             last = status;
