@@ -265,7 +265,7 @@ static void born(struct tracee *parent)
     begin(thread);
 }
 
-/* Those whose parents were killed before they could say so. */
+/* Those whose parents were killed before that was seen. */
 static void begin_all(void)
 {
     for (struct tracee *thread = tracee_next(NULL); thread; thread = tracee_next(thread))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from crashcheck.change.diff import parse
-from crashcheck.change.unreached import unreached
+from crashcheck.change.unreached import never_run, unreached
 from crashcheck.checker.results import Frame
-from support import settings_store
+from support import ledger, settings_store
 from support.versions import Project
 
 # Of each language: a function that was run, `save`, and one that was not, `tidy`. A line of "tidy" begins it.
@@ -238,4 +238,83 @@ def test_a_pull_request_with_no_finding_names_what_was_not_run(project: Project)
     assert (code, report["findings"]) == (0, [])
     assert report["run"]["caveats"] == [
         "The workload updates no file by `export` (tool.py), which the change touches: no crash there was tested."
+    ]
+
+
+PASSED = """int put(int fd, int late)
+{
+\tif (late)
+\t\tsync_file(fd,
+\t\t          late);
+\tif (late > 1)
+\t\treturn fsync(fd);
+\tif (late > 2) {
+\t\tfsync(fd);
+\t}
+\tdone(fd);
+\tif (late > 3)
+\t\tfsync(fd + 1);
+}
+"""
+PUT = [Frame("put", "a.c", 11)]
+
+
+def without(lines: set[int], instead: str, folder: Path) -> str:
+    """The diff that deletes these lines of PASSED, and puts one in the place of the last."""
+    rows = PASSED.split("\n")[:-1]
+    old = [f"-{row}\n" if at in lines else f" {row}\n" for at, row in enumerate(rows, 1)]
+    old[max(lines) - 1] += f"+{instead}\n" if instead else ""
+    for side, sign in (("before", "-"), ("after", "+")):
+        (folder / side).mkdir()
+        text = "".join(row[1:] for row in "".join(old).splitlines(keepends=True) if row[0] in (sign, " "))
+        (folder / side / "a.c").write_text(text, encoding="utf-8")
+    new = len(rows) - len(lines) + bool(instead)
+    return f"--- a/a.c\n+++ b/a.c\n@@ -1,{len(rows)} +1,{new} @@\n" + "".join(old)
+
+
+@pytest.mark.parametrize(
+    ("lines", "instead", "stack", "named"),
+    [
+        ({9}, "", PUT, "`fsync(fd);` (a.c:9 in the base)"),
+        ({9}, "\t\tfdatasync(fd);", PUT, ""),  # another sync is in its place
+        ({9}, "\t\tfsync(fd);", PUT, ""),  # moved
+        ({9}, "", [Frame("put", "a.c", 9)], ""),  # was run
+        ({9}, "", [Frame("other", "a.c", 99)], ""),  # the whole function was not: `unreached` names it
+        ({4, 5}, "", PUT, "`sync_file(fd,` (a.c:4 in the base)"),  # is known to sync
+        ({4, 5}, "", [Frame("put", "a.c", 5)], ""),  # another line of the statement was on a stack
+        ({13}, "", PUT, ""),  # the last call: a jump leaves no stack
+        ({7}, "", PUT, ""),  # likewise
+        ({11}, "", [Frame("put", "a.c", 4)], ""),  # is not known to sync
+    ],
+)
+def test_a_deleted_sync_which_the_base_did_not_run_in_a_function_that_it_did_is_named(
+    lines: set[int], instead: str, stack: list[Frame], named: str, tmp_path: Path
+) -> None:
+    change = parse(without(lines, instead, tmp_path))
+    found = never_run(change, tmp_path / "after", tmp_path / "before", [stack], ["sync_file"])
+    sentence = f"The workload does not run {named}, which the change deletes: no crash there was tested."
+    assert found == ((sentence,) if named else ())
+
+
+def test_a_pull_request_that_deletes_a_sync_which_no_run_came_to_warns(project: Project) -> None:
+    rare = f"{ledger.PERSISTED}\n    if (owner == 999) {{\n        {ledger.PERSISTED}\n    }}"
+    for first in (rare, ledger.PERSISTED):
+        project.write(first)
+    code, report = project.run()
+    assert (code, report["findings"]) == (0, [])
+    assert report["run"]["caveats"] == [
+        "The workload does not run `persist(&account->owner);` (ledger.c:19 in the base), which the change deletes: "
+        "no crash there was tested."
+    ]
+
+
+def test_a_pull_request_that_deletes_a_sync_of_a_script_which_no_run_came_to_warns(project: Project) -> None:
+    synced = f"{settings_store.SYNC}\n        if value > 9:\n            {settings_store.SYNC}"
+    for sync in (synced, settings_store.SYNC):
+        project.write("", more=settings_store.files(sync))
+    code, report = project.run()
+    assert (code, report["findings"]) == (0, [])
+    assert report["run"]["caveats"] == [
+        "The workload does not run `os.fsync(file.fileno())` (store.py:10 in the base), which the change deletes: "
+        "no crash there was tested."
     ]

@@ -147,7 +147,7 @@ struct tracee {
     pid_t tid;
     uint32_t thread;    /* in the trace; 0: it has recorded nothing */
     struct process *process;
-    bool unborn;        /* it waits until its parent is seen to have made it: what it does comes after that */
+    bool unborn;        /* it waits until its parent is seen to have made it: what it does follows that */
     bool in_call;       /* it will stop when the call returns */
     bool waiting;       /* for another thread's update to end */
     bool located;       /* site and stack are those of this call */

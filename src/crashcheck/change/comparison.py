@@ -16,6 +16,7 @@ from crashcheck.change.base import BaseVersion
 from crashcheck.change.diff import Diff
 from crashcheck.change.node_orders import NodeVersion, compared_orders, not_met
 from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
+from crashcheck.change.unreached import may_delete_syncs, never_run, recorded_stacks, syncing_functions
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.evidence import CrashSchedule
 from crashcheck.checker.findings.counterpart import Counterpart, Signed, callers, counterpart, parted
@@ -105,8 +106,9 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     shown |= parts
     met = set(pairs.values())
     gone = [one for at, one in enumerate(earlier) if at not in met]
-    if fresh or gone or parts or any(each.elsewhere for one in every for each in (one, *one.merged)):
-        try:
+    passed: tuple[str, ...] = ()
+    try:
+        if fresh or gone or parts or any(each.elsewhere for one in every for each in (one, *one.merged)):
             folder = version.recording()
             with _side(head.config, head.folder, jobs) as here, _side(version.config, folder, jobs) as there:
                 impossible: list[int] = []
@@ -129,11 +131,16 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
                 shown |= dict(enumerate(brought, start=min(shown, default=0) - len(brought)))
                 _merge_by_removed_persists(shown, impossible, here, there, change)
                 what = replace(what, earlier=tuple(_not_met(gone, here, there)))
-        except CrashcheckError as error:
-            what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
+        if may_delete_syncs(change):
+            subject = read_recording(version.config, earlier_recording(version.recording())).subject
+            ran = (subject.trace, subject.provenance, version.config.folder)
+            run = recorded_stacks(*ran), syncing_functions(*ran)
+            passed = never_run(change, head.config.folder, version.config.folder, *run)
+    except CrashcheckError as error:
+        what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
     if base.stop_reason is StopReason.EXHAUSTED:  # it would have found them
         shown = {at: replace(one, compared=one.compared or "introduced") for at, one in shown.items()}
-    return _marked(result, shown, what)
+    return _marked(replace(result, unreached=(*result.unreached, *passed)), shown, what)
 
 
 def _compared_nodes(head: Ran, base: RunResult, version: BaseVersion, what: Base) -> RunResult:

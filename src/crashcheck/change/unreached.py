@@ -1,4 +1,5 @@
-"""Functions of a change that update files, and by which a recorded run made no call: nothing in them was tested.
+"""Functions of a change that update files, and by which a recorded run made no call: nothing in them was tested. And
+syncs that it deletes, to which the run of the base did not come.
 
 This is for programs in any language whose system calls were recorded. What was run is known by the stacks of its calls;
 where functions begin in a source is known to git, which names the function of each hunk of a diff.
@@ -8,20 +9,22 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crashcheck.analyzer.trace import Trace, read
 from crashcheck.change.diff import Diff, FileDiff, run_git
 from crashcheck.checker.findings.provenance import TraceProvenance
+from crashcheck.checker.mutation.mutants import persist_rows
 from crashcheck.checker.nodes.stacks import facts_of
 from crashcheck.checker.results import Frame
-from crashcheck.checker.subject import Provenance
+from crashcheck.checker.subject import UPDATES, Provenance
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime.seal import seal
 from crashcheck.source import SourceTree, repository_of, source_lines
@@ -57,10 +60,15 @@ _JAVASCRIPT = (  # git has no driver of its own for it; a first line that begins
 _OF_TESTS = re.compile(r"(^|[/_.-])(tests?|specs?|__tests__|testing|bench(marks?)?|examples?|docs?)([/_.-]|$)", re.I)
 _OTHER = re.compile(r"\s*($|#|//|/?\*|--|(import|from|use|using|package)\s)")  # no code, or the names of other code
 _COMPILED = {"cpp", "golang", "java", "kotlin", "rust"}  # languages in which functions hold all that is run
-# What names an update of a file, or a sync, in the libraries of these languages; functions that the recorded program
+_TAIL_CALLS = {"cpp", "rust"}  # languages whose compilers make a jump of a function's last call
+# What names a sync, or an update of a file, in the libraries of these languages; functions that the recorded program
 # calls for one are added.
+_SYNCS = r"\b(f(data)?sync(Sync)?|sync_(all|data)|syncfs|msync|sync_file_range|[sS]ync\(\)|force\((true|false)\))"
+_FLUSHES = r"\b_mm_(clwb|clflush(opt)?|[sm]fence)\b|\bpmem\w*_(persist|flush|drain)\("
+_SHELL_SYNC = r"^\s*sync\s*(;|$)"
+_SYNC_WORD = re.compile(r"sync|flush|persist|fence|barrier|drain|commit|force|_mm_", re.IGNORECASE)
 _UPDATES = (
-    r"\b(f(data)?sync(Sync)?|sync_(all|data)|syncfs|msync|sync_file_range|[sS]ync\(\)|force\((true|false)\))"
+    rf"{_SYNCS}"
     r"|\bos\.(replace|renames?|remove|unlink|truncate|p?writev?|link|symlink)\(|\bshutil\.(copy|move|rmtree)\w*\("
     r"|\bos\.(Rename|Remove(All)?|WriteFile|Create(Temp)?|OpenFile|Truncate|Link|Symlink)\("
     r"|\b(rename|unlink|truncate)(Sync)?\((?!\))|\.truncate\(|\b(write|append|copy)(File|Text|Bytes)(Sync)?\(|\bwrite_(all|text|bytes)\("
@@ -84,6 +92,10 @@ _HOLDER = re.compile(  # of functions
     + r"((class|interface|trait|module|mod|namespace|package|object|record)\s+\w|impl\b|type\s"
     + r"|(struct|enum|union)\b[^()]*$)"
 )
+_OPEN = re.compile(r"(?:[(,=\\]|&&|\|\|)\s*$")  # the next line belongs to the same statement
+_CONTINUED = re.compile(r"\s*(?:\.\w|&&|\|\|)")  # and here the line before
+_MOST_LINES = 20  # of a statement
+_ENDS = re.compile(r"\s*(?:return;)?[})\];]*\s*(?://.*|#.*)?")  # nothing is run there
 _CONTINUES = re.compile(r"[{)#]|[A-Za-z_]\w*:$(?<!else:)(?<!try:)(?<!finally:)")  # what no function ends with
 _HEAD = re.compile(r"diff --git a/(\d+)")  # without the prefixes that git adds
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)")
@@ -95,6 +107,16 @@ Stack = Sequence[Frame]  # innermost first; files relative to the repository, ""
 def recorded_stacks(trace: Trace, provenance: Provenance, folder: Path) -> Iterator[Stack]:
     """The lines by which a recorded program made its calls, by the stacks of its scripts and of its machine code."""
     yield from _stacks_of(trace, trace.one_of_each_call(np.flatnonzero(trace.events["site"])), provenance, folder)
+
+
+def syncing_functions(trace: Trace, provenance: Provenance, folder: Path) -> Set[str]:
+    """The functions that code of the project called to flush, fence or sync, and for no update."""
+
+    def called(rows: NDArray[np.int64]) -> set[str]:
+        stacks = _stacks_of(trace, trace.one_of_each_call(rows), provenance, folder)
+        return {name for stack in stacks for name in _called_from_here(stack)}
+
+    return called(persist_rows(trace)) - called(trace.rows(*UPDATES))
 
 
 def _stacks_of(trace: Trace, events: Iterable[int], provenance: Provenance, folder: Path) -> Iterator[Stack]:
@@ -168,16 +190,15 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack], what: str = WOR
         return ()
     lines: dict[str, set[int]] = {}
     names: dict[str, set[str]] = {}
-    called: set[str] = set()  # by code of the repository: what it calls for its updates
+    called: set[str] = set()
     for stack in stacks:
         for place in stack:
             lines.setdefault(place.file, set()).add(place.line)
             names.setdefault(place.file, set()).update(_words(place.function))
-        for inner, outer in pairwise(stack):
-            called.update(_words(inner.function)[-1:] if outer.file else ())
+        called.update(_called_from_here(stack))
     known = {_suffix(file) for file in lines if file}
     texts = [_Text.of(repository.root, file) for file in sources if _suffix(file.path) in known]
-    updates = re.compile("|".join([_UPDATES, *(rf"\b{re.escape(name)}\(" for name in sorted(called))]))
+    updates = _calls_of(called, _UPDATES)
     jumped = set(_called_by_jumps(repository.root, lines))
     missed = [
         f"`{function.name}` ({function.file})" if function.name else function.file
@@ -186,15 +207,79 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack], what: str = WOR
         and function.may_update(updates)
         and function.name not in names.get(function.file, ())
         and function.name not in jumped
-        and not function.lines & lines.get(function.file, set())
+        and not function.lines.keys() & lines.get(function.file, set())
     ]
     return not_run([*dict.fromkeys(missed)], what)
+
+
+def may_delete_syncs(diff: Diff) -> bool:
+    """Whether a change deletes a line that may sync by its words. Of most changes the base's run need not be read."""
+    removals = (removal for file in diff.files.values() for removal in file.removals)
+    return any(_SYNC_WORD.search(text) for removal in removals for text in removal.old.values())
+
+
+def never_run(diff: Diff, folder: Path, base: Path, stacks: Iterable[Stack], syncing: Iterable[str]) -> tuple[str, ...]:
+    """A sentence that names syncs, flushes and fences which the change deletes, and which the run of the base passed.
+
+    Their functions were on its stacks, their lines were not: what a crash leaves without them shows in no run.
+
+    `folder`: of the project; `base`: the same in the base, of which the stacks are; `syncing`: functions.
+    """
+    repository, here = repository_of(base), repository_of(folder)
+    reached: dict[str, set[int]] = {}
+    for stack in stacks:
+        for place in stack:
+            reached.setdefault(place.file, set()).add(place.line)
+    calls = _calls_of(syncing, _SYNCS, _FLUSHES, _SHELL_SYNC)
+    deleted = {
+        file.before: found
+        for file in diff.files.values()
+        if file.before in reached and _suffix(file.before) in _DRIVERS
+        if not _OF_TESTS.search(file.before.removeprefix(repository.prefix))
+        if (found := _deleted_calls(file, calls, source_lines(here.root / file.path)))
+    }
+    texts = [_Text.before(repository.root, name, lines) for name, lines in sorted(deleted.items())]
+    passed = [
+        f"`{' '.join(function.lines[at].split())}` ({function.file}:{at} in the base)"
+        for function in _functions(texts)
+        if function.lines.keys() & reached[function.file]
+        for at in sorted(function.lines.keys() & deleted[function.file])
+        if not reached[function.file] & {*function.statement(at)} and not function.may_jump(at)
+    ]
+    if not passed:
+        return ()
+    return (
+        f"The workload does not run {listed(passed, _LISTED)}, which the change deletes: no crash there was tested.",
+    )
+
+
+def _deleted_calls(file: FileDiff, calls: re.Pattern[str], new: Sequence[str]) -> set[int]:
+    """Lines of the old side with such a call, which have not moved, and in whose place there is none."""
+    added = {number: new[number - 1] for number in file.added if number <= len(new)}
+    texts = {text.strip() for text in added.values()}
+    return {
+        number
+        for removal in file.removals
+        if not any(calls.search(added.get(line, "")) for line in removal.instead)
+        for number, text in removal.old.items()
+        if calls.search(text) and not _OTHER.match(text) and text.strip() not in texts
+    }
+
+
+def _called_from_here(stack: Stack) -> Iterator[str]:
+    """The functions that code of the repository calls on a stack."""
+    for inner, outer in pairwise(stack):
+        yield from _words(inner.function)[-1:] if outer.file else ()
+
+
+def _calls_of(names: Iterable[str], *known: str) -> re.Pattern[str]:
+    return re.compile("|".join([*known, *(rf"\b{re.escape(name)}\(" for name in sorted(names))]))
 
 
 def _called_by_jumps(root: Path, lines: Mapping[str, Iterable[int]]) -> Iterator[str]:
     """What lines of stacks call, where compilers make a jump of a last call: what jumps is on no stack."""
     for file, numbers in lines.items():
-        if _DRIVERS.get(_suffix(file)) in ("cpp", "rust"):
+        if _DRIVERS.get(_suffix(file)) in _TAIL_CALLS:
             texts = source_lines(root / file)
             yield from (
                 name for at in numbers if 0 < at <= len(texts) for name in re.findall(r"(\w+)\(", texts[at - 1])
@@ -239,6 +324,12 @@ class _Text:
             lines.append(_Line(text, number, number in file.added))
         return cls(file.path, lines)
 
+    @classmethod
+    def before(cls, root: Path, name: str, deleted: Set[int]) -> _Text:
+        """A file of the base."""
+        texts = enumerate((*source_lines(root / name), ""), 1)
+        return cls(name, [_Line(text, number, number in deleted) for number, text in texts])
+
 
 @dataclass(slots=True)
 class _Function:
@@ -248,17 +339,38 @@ class _Function:
     name: str
     touched: bool = False
     texts: list[str] = field(default_factory=list)
-    lines: set[int] = field(default_factory=set)  # of the new side
+    lines: dict[int, str] = field(default_factory=dict)  # those that are numbered
 
     def add(self, line: _Line) -> None:
         self.touched |= line.touched and not _OTHER.match(line.text)
         self.texts.append(line.text.replace(f"{self.name}(", "", not self.texts))  # its own name is no call
-        self.lines |= {line.number} - {0}
+        if line.number:
+            self.lines[line.number] = line.text
 
     def may_update(self, calls: re.Pattern[str]) -> bool:
         """Whether a line has one of the calls that update files, or, in a shell, a command that does."""
         updates = _SHELL_UPDATES if _DRIVERS[_suffix(self.file)] == "bash" else calls
         return any(updates.search(text) and not _OTHER.match(text) for text in self.texts)
+
+    def statement(self, at: int) -> range:
+        """The lines of the statement that a line belongs to: any of them may be that of its calls."""
+        first = last = at
+        while _OPEN.search(self.lines.get(first - 1, "")) or _CONTINUED.match(self.lines.get(first, "")):
+            first -= 1
+        while last < at + _MOST_LINES and _unclosed(self.lines.get(line, "") for line in range(first, last + 1)):
+            last += 1
+        return range(first, last + 1)
+
+    def may_jump(self, at: int) -> bool:
+        """Whether a line may be the last that is run, and its call a jump, which is on no stack."""
+        after = (text for line, text in self.lines.items() if line > at)
+        returns = self.lines[at].lstrip().startswith("return") or all(_ENDS.fullmatch(text) for text in after)
+        return returns and _DRIVERS[_suffix(self.file)] in _TAIL_CALLS
+
+
+def _unclosed(texts: Iterable[str]) -> bool:
+    text = "".join(texts)
+    return text.count("(") > text.count(")")
 
 
 def _functions(files: Sequence[_Text]) -> Iterator[_Function]:
