@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.results import Frame, Location, SourceFunction, SourcePoint
 from crashcheck.checker.subject import Subject
 from crashcheck.runtime.trace_format import Kind
@@ -164,7 +166,7 @@ class UndoLogs:
         event = trace.events[row]
         low, size = int(event["offset"]), int(event["size"])
         core = min(size, 8)
-        near = self._touching(int(event["file"]), low - _MOST_BYTES, low + _MOST_BYTES)
+        near = self._near(int(event["file"]), low)
         operation = self._operation(row)
         earlier: list[int] = operation[operation < row].tolist()
         for copy in earlier:
@@ -175,12 +177,13 @@ class UndoLogs:
             if int(other["file"]) == int(event["file"]) and begin < low + size and low < begin + length:
                 continue
             data = trace.data(copy)
-            if self._is_entry(copy, row, core, zeros, near):
+            near.advance(copy)
+            if self._is_entry(data, row, core, zeros, near):
                 return copy
             if len(set(data)) < 2:
                 continue  # zeros are everywhere
             window = max(0, low + core - length)
-            held = self._held(int(event["file"]), window, low + length, copy, near)
+            held = near.held(window, low + length)
             at = held.find(data)
             while at >= 0 and window + at <= low:
                 if window + at + length >= low + core:
@@ -197,27 +200,30 @@ class UndoLogs:
         alike = alike[events["offset"][alike] != events["offset"][copy]]
         return any(data(other) == data(copy) for other in alike.tolist())
 
-    def _is_entry(self, copy: int, row: int, core: int, zeros: bool, near: Rows) -> bool:
+    def _is_entry(self, data: bytes, row: int, core: int, zeros: bool, near: Neighbourhood) -> bool:
         """Whether an update holds the position of a store's range, or of bytes before it, and then the old bytes."""
-        data, event = self._subject.trace.data(copy), self._subject.trace.events[row]
+        event = self._subject.trace.events[row]
         file, low = int(event["file"]), int(event["offset"])
         words = (np.frombuffer(data[: len(data) // 8 * 8], dtype="<u8") & _OFFSET).astype(np.int64)
         addresses = [address - offset for mapped, offset, address, _ in self._mapped if mapped == file]
         for base in (0, *dict.fromkeys(addresses)):
-            starts = words - base
+            # Of a word that is there again, as zero is in a page, most bytes follow the first.
+            starts, first = np.unique(words - base, return_index=True)
             for index in np.flatnonzero((starts <= low) & (starts > low - len(data)) & (starts >= 0)).tolist():
-                old = self._held(file, int(starts[index]), low + core, copy, near)
-                if len(old) >= _FEWEST_BYTES and (zeros or len(set(old)) > 1) and old in data[8 * index + 8 :]:
+                old = near.held(int(starts[index]), low + core)
+                if len(old) >= _FEWEST_BYTES and (zeros or len(set(old)) > 1) and old in data[8 * first[index] + 8 :]:
                     return True
         return False
 
-    def _touching(self, file: int, low: int, high: int) -> Rows:
-        """The updates that change a range of a file."""
+    def _near(self, file: int, at: int) -> Neighbourhood:
+        """What a copy of the bytes at an offset of a file may be a copy of, as it is before any update."""
+        low, high = max(0, at - _MOST_BYTES) // 8 * 8, at + _MOST_BYTES + 8
+        words = np.arange(low // 8, -(-high // 8), dtype=np.int64)
         updates, events = self._updates, self._subject.trace.events
         begins, sizes = self._extents
         mine = (events["file"][updates] == file) & (begins < high) & (begins + sizes > low)
-        found: Rows = updates[mine]
-        return found
+        held = bytearray(self._subject.content.first.words(file, words).tobytes())
+        return Neighbourhood(self._subject.trace, low, held, deque(updates[mine].tolist()))
 
     @cached_property
     def _extents(self) -> tuple[Rows, Rows]:
@@ -225,17 +231,24 @@ class UndoLogs:
         events = self._subject.trace.events[self._updates]
         return events["offset"].astype(np.int64), events["size"].astype(np.int64)
 
-    def _held(self, file: int, low: int, high: int, until: int, near: Rows) -> bytes:
-        """What a range of a file held just before an event. `near`: at least the updates that change it."""
-        subject, trace = self._subject, self._subject.trace
-        words = np.arange(low // 8, -(-high // 8), dtype=np.int64)
-        held = bytearray(subject.content.first.words(file, words).tobytes())
-        start = low // 8 * 8
-        earlier = near[: np.searchsorted(near, until)]
-        offset, size = trace.events["offset"][earlier].astype(np.int64), trace.events["size"][earlier].astype(np.int64)
-        for row in earlier[(offset < high) & (offset + size > start)].tolist():
-            at, data = int(trace.events["offset"][row]) - start, trace.data(row)
+
+@dataclass
+class Neighbourhood:
+    """What a range of a file held, from one moment of the run to the next."""
+
+    trace: Trace
+    low: int
+    bytes_held: bytearray
+    updates: deque[int]  # of the range, still to come
+
+    def advance(self, until: int) -> None:
+        """Apply the updates up to just before an event."""
+        while self.updates and self.updates[0] < until:
+            row = self.updates.popleft()
+            at, data = int(self.trace.events["offset"][row]) - self.low, self.trace.data(row)
             data, at = data[max(0, -at) :], max(0, at)
-            room = max(0, min(len(data), len(held) - at))
-            held[at : at + room] = data[:room]
-        return bytes(held[low - start : high - start])
+            room = max(0, min(len(data), len(self.bytes_held) - at))
+            self.bytes_held[at : at + room] = data[:room]
+
+    def held(self, low: int, high: int) -> bytes:
+        return bytes(self.bytes_held[low - self.low : high - self.low])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.checker.findings.undo_logs import UndoLogs
 from crashcheck.checker.fixes.propose import unlogged_words
 from crashcheck.checker.results import Frame
@@ -133,6 +134,39 @@ def test_an_entry_that_holds_the_position_of_its_old_bytes_is_a_log(
     logs = UndoLogs(world.subject)
     assert logs.missing(sites.index(1)) is None
     assert (logs.missing(sites.index(2)) is not None) is known
+
+
+def test_what_is_read_grows_with_the_pages_of_an_operation_not_with_the_words_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each zero in a page may be the position of the file's first bytes, which many updates changed before."""
+
+    data = Trace.data
+
+    def reads_of(pages: int) -> int:
+        def script(t: TraceBuilder) -> None:
+            t.store("p", 0, len(OLD), OLD)
+            for number in range(pages):
+                t.site = 3
+                t.store("p", 4096 * (number + 1), 4096, bytes([number + 1]) + bytes(4095))
+                t.site = 1
+                t.store("p", 0, 8, number + 1)
+            t.site = 2
+            t.store("p", 16, 8, 7)
+
+        world = World(tmp_path / f"world-{pages}", words("true"), script, sites=SITES)
+        reads: list[int] = []
+
+        def counted(trace: Trace, row: int) -> bytes:
+            reads.append(row)
+            return data(trace, row)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Trace, "data", counted)
+            UndoLogs(world.subject).missing(len(world.trace.events) - 1)
+        return len(reads)
+
+    assert reads_of(40) < 3 * reads_of(20)
 
 
 @pytest.mark.parametrize("allocator", [0, 100], ids=["alone", "after much else"])
