@@ -17,8 +17,10 @@ from support.examples import BuiltExamples
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Tests start hundreds of Pythons. Each module is compiled once for all of them, whatever the caller's setting.
+# Tests start hundreds of Pythons, and each worker imports all tests, whose assertions pytest rewrites. Each module is
+# compiled once for all of them, whatever the caller's setting.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Zig keeps a lock while it builds the C++ library: with a cache for all checkouts, they would wait for one another.
 os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig-cache"))
