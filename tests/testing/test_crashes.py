@@ -330,7 +330,9 @@ def test_a_check_that_accepts_anything_and_states_that_were_left_are_remarked() 
     crashes(2_000).check(careful, "cfg.json", SAVED, start=START, check=lambda state: True)
     assert remarks.pop().startswith("the check also passes on the files filled with zeros")
     crashes(100).check(five_files, check=lambda state: all(path.stat().st_size < 2 for path in state.iterdir()))
-    assert remarks.pop().startswith("No findings; 168 of 4,032 feasible crash states checked")
+    remark = remarks.pop()
+    found = re.match(r"No findings; ([0-9]+) of 4,032 feasible crash states checked", remark)
+    assert found is not None and int(found[1]) >= 100, remark
     with pytest.raises(CrashcheckError, match="crashes-no-verdict"):
         crashes(1).check(five_files, check=lambda state: True)
 
