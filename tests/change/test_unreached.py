@@ -249,7 +249,7 @@ PASSED = """int put(int fd, int late)
 \tif (late > 1)
 \t\treturn fsync(fd);
 \tif (late > 2) {
-\t\tfsync(fd);
+\t\tMY_FSYNC(fd);
 \t}
 \tdone(fd);
 \tif (late > 3)
@@ -275,9 +275,9 @@ def without(lines: set[int], instead: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("lines", "instead", "stack", "named"),
     [
-        ({9}, "", PUT, "`fsync(fd);` (a.c:9 in the base)"),
+        ({9}, "", PUT, "`MY_FSYNC(fd);` (a.c:9 in the base)"),
         ({9}, "\t\tfdatasync(fd);", PUT, ""),  # another sync is in its place
-        ({9}, "\t\tfsync(fd);", PUT, ""),  # moved
+        ({9}, "\t\tMY_FSYNC(fd);", PUT, ""),  # moved
         ({9}, "", [Frame("put", "a.c", 9)], ""),  # was run
         ({9}, "", [Frame("other", "a.c", 99)], ""),  # the whole function was not: `unreached` names it
         ({4, 5}, "", PUT, "`sync_file(fd,` (a.c:4 in the base)"),  # is known to sync

@@ -64,6 +64,7 @@ _TAIL_CALLS = {"cpp", "rust"}  # languages whose compilers make a jump of a func
 # What names a sync, or an update of a file, in the libraries of these languages; functions that the recorded program
 # calls for one are added.
 _SYNCS = r"\b(f(data)?sync(Sync)?|sync_(all|data)|syncfs|msync|sync_file_range|[sS]ync\(\)|force\((true|false)\))"
+_NAMED_AFTER_SYNCS = r"(?i:\b\w+(fdata|f|m|full)sync\w*\s*\()"  # as macros are
 _FLUSHES = r"\b_mm_(clwb|clflush(opt)?|[sm]fence)\b|\bpmem\w*_(persist|flush|drain)\("
 _SHELL_SYNC = r"^\s*sync\s*(;|$)"
 _SYNC_WORD = re.compile(r"sync|flush|persist|fence|barrier|drain|commit|force|_mm_", re.IGNORECASE)
@@ -230,7 +231,7 @@ def never_run(diff: Diff, folder: Path, base: Path, stacks: Iterable[Stack], syn
     for stack in stacks:
         for place in stack:
             reached.setdefault(place.file, set()).add(place.line)
-    calls = _calls_of(syncing, _SYNCS, _FLUSHES, _SHELL_SYNC)
+    calls = _calls_of(syncing, _SYNCS, _NAMED_AFTER_SYNCS, _FLUSHES, _SHELL_SYNC)
     deleted = {
         file.before: found
         for file in diff.files.values()
