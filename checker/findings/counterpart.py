@@ -284,8 +284,9 @@ def _roles(
 def _culprits(
     location: Location, crash: CrashSchedule, subject: Subject
 ) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
-    """Which pieces are the blamed update, and which the other one: by their places in the source, or, where a recorded
-    call has none, as the events that the schedule marks."""
+    """Which pieces are the blamed update, and which the other one: by their places in the source, or as the events that
+    the schedule marks, where a recorded call has none, or another one: of a large program not all debug information is
+    read, so what is known of a call depends on which others are asked for."""
 
     def is_at(place: Location) -> Callable[[int], bool]:
         def same(piece: int) -> bool:
@@ -294,15 +295,19 @@ def _culprits(
 
         return same
 
-    def happens_at(fate: str) -> Callable[[int], bool]:
-        events = {step.event for step in crash.schedule if step.role and step.state == fate}
+    def happens_as(*fates: str) -> Callable[[int], bool]:
+        events = {step.event for step in crash.schedule if step.role and step.state in fates}
         return lambda piece: subject.event_of(piece) in events
 
+    def culprit(place: Location, *fates: str) -> Callable[[int], bool]:
+        at = is_at(place)
+        return at if any(map(at, range(len(subject.graph)))) else happens_as(*fates)
+
     if not location.line:
-        return happens_at("lost"), happens_at("persisted")
+        return happens_as("lost"), happens_as("persisted")
     if crash.other is None:
-        return is_at(location), lambda piece: False
-    return is_at(crash.other), is_at(location)
+        return culprit(location, "lost"), lambda piece: False
+    return culprit(crash.other, "lost", "unreached"), culprit(location, "persisted", "durable")
 
 
 def states_that_part(subject: Subject, pair: Parted) -> Counterpart:
