@@ -7,13 +7,11 @@ taken for one bug: the first of them is minimised.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
-from itertools import count
 from threading import Timer
 from typing import Protocol
 
@@ -22,6 +20,7 @@ from crashcheck.checker.nodes.dependence import BOUND_OF
 from crashcheck.checker.nodes.describe import Describer, RunFacts
 from crashcheck.checker.nodes.minimise import Minimal, Minimising, Pair, until_failure
 from crashcheck.checker.nodes.paths import Branch, GuidedPath, SleepPath, SteeredPath, path_of
+from crashcheck.checker.nodes.run_processes import Copied, RunProcesses
 from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, RunRules, Wrong, execution_of
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
 from crashcheck.checker.nodes.under_way import RunsUnderWay
@@ -110,15 +109,6 @@ class NodeRunner(Protocol):
     def begin_run(self, branch: Branch) -> Awaited[NodeRun]: ...
 
 
-def _takes_processors(jobs: int, numbers: Iterator[int]) -> None:
-    """Let a thread, and what it starts, have processors that no other thread has, if there are enough.
-
-    A run stays on the processor on which it began. Two that began on one would halve each other's speed.
-    """
-    processors, number = sorted(os.sched_getaffinity(0)), next(numbers)
-    os.sched_setaffinity(0, processors[number::jobs] or [processors[number % len(processors)]])
-
-
 def searched_by(plan: NodePlan, rules: RunRules) -> RunRules:
     """The rules of the runs that a strategy makes: one that runs one order of each judges the states of the others."""
     return replace(rules, cuts=plan.name in REDUCED and rules.checks.after_each)
@@ -141,12 +131,13 @@ class NodeSearch:
         elsewhere: NodeRunner | None = None,
         placing: Callable[[], World] | None = None,
         hasty: Callable[[], World] | None = None,
+        copied: Copied | None = None,
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
         """`again`: orders in which another version failed, which are tested first. `elsewhere`: makes the runs; what
         fails there is made again here, by `world`. `placing`: as `world`, with the call stacks of messages, which takes
         longer; None: they are not known. `hasty`: as `world`, but a node soon counts as one that does not come to rest:
-        with these, runs of one that does not are minimised."""
+        with these, runs of one that does not are minimised. `copied`: what the processes of several jobs use."""
         # constant
         self._world = world
         self._placing = placing
@@ -158,7 +149,8 @@ class NodeSearch:
         self._describer = describer
         self._token = token
         self._jobs = jobs
-        self._ahead = jobs - 1 if elsewhere is None else elsewhere.ahead
+        # One more than processes, so that each has its next run while what the last one shows is taken.
+        self._ahead = (jobs if jobs > 1 else 0) if elsewhere is None else elsewhere.ahead
         self._begin_run = self._begin_here if elsewhere is None else elsewhere.begin_run
         self._progress = progress
         self._meter = Meter(budget)
@@ -166,8 +158,9 @@ class NodeSearch:
         self._schedules: Schedules[Branch, Action, NodeRun] = Schedules(
             self._frontier, self._begin, lambda execution: None
         )
-        self._pool = ThreadPoolExecutor(jobs, "run", initializer=_takes_processors, initargs=(jobs, count()))
-        self._under_way = RunsUnderWay()
+        worlds = [one for one in (world, self._hasty, placing) if one is not None]
+        self._under_way = RunProcesses(jobs, worlds, self._rules, copied) if jobs > 1 else RunsUnderWay()
+        self._pool = ThreadPoolExecutor(jobs, "run")  # that wait for the processes, or make runs
         # changing
         self._runs = self._failing = self._flaky = self._at_bound = self._idle = self._ticked = self._not_all_cuts = 0
         self._untried_disks = 0
@@ -209,6 +202,7 @@ class NodeSearch:
             timer.cancel()
             self._under_way.end()
             self._pool.shutdown(cancel_futures=True)
+            self._under_way.close()
         found = self._findings.values()
         restless = map(self._restless_at_end, self._under_way.restless)
         unused = self._used.warnings(self._rules.failures, self._describer.numbered)

@@ -10,6 +10,8 @@ from crashcheck.checker.nodes.paths import SleepPath
 from crashcheck.checker.nodes.runs import NodeRun, RunRules, execute
 from crashcheck.runtime.nodes.actions import Action, NodeError, World
 
+Restless = tuple[Action, float]  # in which a run was ended, for so many seconds until then
+
 _RESTLESS_S = 1.0  # an action takes milliseconds, and the start of a Java program less than a second
 
 
@@ -19,7 +21,7 @@ class RunsUnderWay:
     def __init__(self) -> None:
         self._worlds: list[World] = []
         self._over = Event()
-        self.restless: list[tuple[Action, float]] = []  # in which runs were ended, for so many seconds until then
+        self.restless: list[Restless] = []
 
     def execute(
         self, make: Callable[[], World], path: SleepPath, rules: RunRules, *, until_failure: bool = False
@@ -47,3 +49,6 @@ class RunsUnderWay:
         self._over.set()
         for world in [*self._worlds]:
             world.stop()
+
+    def close(self) -> None:
+        """Nothing is left to be ended."""

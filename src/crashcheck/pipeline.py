@@ -126,7 +126,7 @@ def _of_nodes(config: Config, folder: Path, options: RunOptions) -> RunResult:
 
     cluster = partial(runs_on, options.cluster) if options.cluster is not None else None
     made = StacksOfRuns(config.folder)
-    recorded = made.take if options.change is not None and cluster is None else None
+    recorded = made if options.change is not None and cluster is None else None
     result = search_nodes(config, folder, options.workers, options.on_progress, options.failing, cluster, recorded)
     if options.change is None:
         return result

@@ -165,6 +165,15 @@ def test_a_check_is_given_the_folder_of_the_configuration(project: Path) -> None
     assert run(project, NODES.format(arguments="yyy") + check, "--states", "5")[0] == 0
 
 
+@pytest.mark.parametrize("strategy", ["dpor", "hybrid", "random"])
+def test_reports_are_equal_with_one_job_and_with_two(project: Path, strategy: str) -> None:
+    text = NODES.format(arguments="yyn first").replace("dpor", strategy)
+    reports = [run(project, text, "--jobs", str(jobs), "--states", "20")[1] for jobs in (1, 2)]
+    one, two = ([report["findings"], report["run"]["states"], report["run"]["warnings"]] for report in reports)
+    assert one[0]
+    assert one == two
+
+
 def test_a_check_of_the_end_judges_files_and_output(project: Path) -> None:
     check = '\n[check]\nend = "grep -q abort {state}/n0.output"\n'
     code, report, _ = run(project, NODES.format(arguments="yyy") + check, "--states", "5")

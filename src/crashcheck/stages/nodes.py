@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import queue
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import TypeVar
 import crashcheck
 from crashcheck.analyzer.persistence.graph import Options
 from crashcheck.change.diff import head_commit
+from crashcheck.change.unreached import Stack, StacksOfRuns
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.images import image_folder
 from crashcheck.checker.nodes.describe import Describer
@@ -51,6 +53,8 @@ from crashcheck.wording import remark
 T = TypeVar("T")
 _FOLDER = "nodes"  # in a run's folder
 _TEMPORARY = ("TMPDIR", "TEMPDIR", "TEMP", "TMP")  # variables: the place is a node's own /tmp
+_JUDGES_BITS = 8  # of a process, which has one for each command of [check]
+_Kept = tuple[Sequence[str], Sequence[Stack]]  # notes, and what was recorded
 STATE_BYTES = 16 << 20  # of a state of all nodes, with which it is kept in memory
 
 
@@ -73,7 +77,7 @@ class NodeSetup:
     _free: queue.LifoQueue[int] = field(default_factory=queue.LifoQueue)  # the same ones again, whose checks may stay
     _programs: NodePrograms = field(default_factory=build_nodes)
     _disks: CrashDisk | None = None  # what crashes of machines leave; None: all that was written
-    recorded: Callable[[Path], None] | None = None  # is given the traces of all nodes of each run
+    recorded: StacksOfRuns | None = None  # is given the traces of all nodes of each run
     stays: bool = True  # whether a check with {states} is given one state after another
     _judges: dict[tuple[Path, Command], StateJudge] = field(default_factory=dict)  # by place
     _numbers: Iterator[int] = field(default_factory=count)  # of their workers
@@ -95,6 +99,22 @@ class NodeSetup:
             self._notes.update(dict.fromkeys(judge.notes))
             judge.close()
         self._judges.clear()
+
+    def begin_copy(self, number: int) -> None:
+        """This process is a copy in which one run is made at a time (run_processes.Copied)."""
+        self._free = queue.LifoQueue()
+        self._free.put(number)
+        self._judges, self._numbers = {}, count(os.getpid() << _JUDGES_BITS)
+
+    def end_copy(self) -> _Kept:
+        self.__exit__()
+        return self.notes, self.recorded.stacks if self.recorded is not None else ()
+
+    def hear(self, kept: _Kept) -> None:
+        notes, stacks = kept
+        self._notes.update(dict.fromkeys(notes))
+        if self.recorded is not None:
+            self.recorded.stacks += stacks
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -142,7 +162,7 @@ class NodeSetup:
         place.mkdir(parents=True)
         free = partial(self._free.put, number)
         error_ns, disks, programs = self.nodes.clock_error_ns, self._disks, self._programs
-        recorded = self.recorded
+        recorded = self.recorded.take if self.recorded is not None else None
         return PlacedWorld(commands, folder, place, error_ns, free, disks, programs, name_calls, recorded, patience_s)
 
     def _command(self, number: int, name: str, node: NodeConfig, folder: Path) -> NodeCommand:
@@ -282,12 +302,12 @@ def search_nodes(
     on_progress: OnProgress,
     failing: Path | None = None,
     cluster: Callable[[NodeSetup], AbstractContextManager[NodeRunner]] | None = None,
-    recorded: Callable[[Path], None] | None = None,
+    recorded: StacksOfRuns | None = None,
 ) -> RunResult:
     """Search the orders of actions of a configuration's nodes. Raises CrashcheckError.
 
     `failing`: a file of the orders that failed in the last run, taken first; it gets those of this run. `cluster`:
-    makes the runs. `recorded`: is given the traces of all nodes of each run that is made here.
+    makes the runs. `recorded`: is given the traces of all nodes of each run that is made on this machine.
     """
     assert config.nodes is not None
     last = LastOrders(failing)
@@ -316,6 +336,7 @@ def search_nodes(
                 elsewhere=elsewhere,
                 placing=setup.placing_world,
                 hasty=setup.hasty_world,
+                copied=setup,
                 progress=partial(on_progress, "checking"),
             ).run()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import threading
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -137,26 +140,54 @@ def test_what_a_node_could_still_do_when_the_others_have_ended_is_searched_too(s
     assert [finding.message for finding in found.findings] == ["n1 ends with status 1 if timer 2 of n1 fires"]
 
 
-def test_what_is_found_does_not_depend_on_how_many_runs_are_made_at_a_time() -> None:
-    results = [searched(two_phase_commit(planted=True, votes="yny"), jobs=jobs) for jobs in (1, 2, 5)]
-    assert [(each.findings, each.runs, each.cut) for each in results] == [
-        (results[0].findings, results[0].runs, results[0].cut)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_is_found_does_not_depend_on_how_many_runs_are_made_at_a_time(strategy: NodeStrategy) -> None:
+    program = two_phase_commit(planted=True, votes="yny")
+    results = [searched(program, strategy, jobs=jobs, states=60) for jobs in (1, 2, 5)]
+    assert [(each.findings, each.runs, each.cut, each.states) for each in results] == [
+        (results[0].findings, results[0].runs, results[0].cut, results[0].states)
     ] * 3
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
-def test_two_runs_at_a_time_are_on_two_processors() -> None:
-    both, found = threading.Barrier(2, timeout=60), dict[int, set[int]]()
+def test_two_runs_at_a_time_are_in_two_processes_on_two_processors(tmp_path: Path) -> None:
+    both, here = get_context("fork").Barrier(2), os.getpid()
 
     def world(program: MessageProgram) -> MessageWorld:
-        if len(found) < 2:
-            found[threading.get_ident()] = os.sched_getaffinity(0)
-            both.wait()
+        own = tmp_path / str(os.getpid())
+        if not own.exists():
+            own.write_text(" ".join(map(str, os.sched_getaffinity(0))))
+            both.wait(60)
         return MessageWorld(program)
 
     searched(two_phase_commit(), "random", jobs=2, states=4, world=world)
-    one, other = found.values()
+    assert str(here) not in os.listdir(tmp_path)
+    one, other = (set(map(int, own.read_text().split())) for own in tmp_path.iterdir())
     assert (one | other, one & other) == (os.sched_getaffinity(0), set())
+
+
+def test_an_error_of_a_run_is_the_same_in_a_process_of_its_own() -> None:
+    def world(program: MessageProgram) -> MessageWorld:
+        raise NodeError("node-seed", "there is none", "make it")
+
+    for jobs in (1, 2):
+        with pytest.raises(NodeError) as raised:
+            searched(two_phase_commit(), jobs=jobs, world=world)
+        assert (raised.value.slug, raised.value.message, raised.value.hint) == ("node-seed", "there is none", "make it")
+
+
+def test_what_was_found_stays_if_a_process_that_makes_runs_is_killed(tmp_path: Path) -> None:
+    def world(program: MessageProgram) -> MessageWorld:
+        (tmp_path / str(time.monotonic_ns())).touch()
+        if len(os.listdir(tmp_path)) > 60:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return MessageWorld(program)
+
+    here = os.getpid()
+    found = searched(lost_reply(retries=True), "random", jobs=2, world=world)
+    assert (os.getpid(), found.stop_reason) == (here, StopReason.WORKER_LOST)
+    assert 0 < found.runs <= 60
+    assert any("a process that makes runs of the nodes has ended" in warning for warning in found.warnings)
 
 
 def ping_pong() -> MessageProgram:
@@ -300,14 +331,15 @@ def test_a_search_goes_on_while_a_failure_is_explained_and_an_interrupted_one_re
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_runs_with_many_actions_out_of_order_are_minimised_by_halves(jobs: int) -> None:
+def test_runs_with_many_actions_out_of_order_are_minimised_by_halves(jobs: int, tmp_path: Path) -> None:
     """One at a time, 512 runs were needed."""
     program = requests_by_timers()
-    made = list[MessageWorld]()
+    made = tmp_path / "made"
 
     def world() -> MessageWorld:
-        made.append(MessageWorld(program))
-        return made[-1]
+        with made.open("ab") as file:
+            file.write(b".")
+        return MessageWorld(program)
 
     roles = [NodeRole("n0"), NodeRole("n1")]
     describer = Describer(roles, "none", CONFIGURED)
@@ -316,7 +348,7 @@ def test_runs_with_many_actions_out_of_order_are_minimised_by_halves(jobs: int) 
     (finding,) = found.findings
     assert isinstance(finding.evidence, ActionOrder)
     assert len(finding.evidence.rows) == 19
-    assert len(made) - found.runs < 150
+    assert made.stat().st_size - found.runs < 150
 
 
 def one_message(**failures: int) -> MessageProgram:
