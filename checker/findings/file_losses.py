@@ -161,6 +161,7 @@ class FileChange:
 _VERBS = {
     "create": ("creates", "created"),
     "empty": ("empties", "emptied"),
+    "extend": ("extends", "extended"),
     "remove": ("removes", "removed"),
     "rename": ("renames", "renamed"),
     "write": ("writes", "written"),
@@ -216,6 +217,11 @@ class _State:
             return _quoted(lost.named.to or lost.named.path)
         there = next((path for path, own in self.paths.items() if own == lost.file), None)
         return _quoted(self._names.path(lost.file, self.crash) if there is None else self._names.shown_path(there))
+
+    def is_zeros(self, inode: int) -> bool:
+        """Whether a file is not empty, and holds nothing else."""
+        held = self.bytes(inode)
+        return held.size > 0 and next(held.pieces(_PIECE), None) is None
 
     def reads_zeros(self, inode: int, low: int, size: int) -> bool:
         """Whether a file is long enough for a range, and holds zeros there."""
@@ -277,6 +283,8 @@ def _between(cause: Cause, state: _State, kept: FileChange, lost: FileChange) ->
             then = f" before {lost.path} is written{lost.at}"
             return f"{gone} can be gone after a crash, and {lost.path} not complete: {kept.done('remove', gone, then)}"
     if {kept.kind, lost.kind} <= {DATA, SIZE} and kept.file == lost.file:
+        if kept.kind == SIZE and state.is_zeros(kept.file):
+            return f"{path} can {ZEROS} after a crash: {kept.done('extend', 'it', _before_writing(kept, lost))}"
         if kept.subject.graph.names.is_new(kept.file, kept.event):
             return f"{path} can be incomplete after a crash: {kept.done('write', 'it', ' in parts')}"
         return f"{path} can be half written after a crash: {kept.done('write', 'it', ' in place, in parts')}"

@@ -401,6 +401,22 @@ def test_a_file_that_has_a_name_and_no_content_yet_can_be_empty(lines: Provenanc
     assert message(subject, cause) == f"`f` can be empty after a crash: {words}"
 
 
+def test_a_file_that_has_its_size_and_no_content_yet_can_hold_nothing_but_zeros(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.open("f")
+        t.truncate("f", 1 << 20)
+        t.write("f", 0, b"1")
+
+    run = Recorded(tmp_path, program, {}, "ext4", most=0)
+    subject = Subject(run.trace, run.graph, run.space, run.content, NoProvenance())
+    _, extended, written = range(len(run.graph))
+    event = subject.event_of(written)
+    verdict = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    cause = Cause(FindingKind.ATOMICITY, subject.prefix(event), verdict, written, extended, prefix=True, moment=event)
+    zeros = "`f` can hold nothing but zeros after a crash: it is extended before it is written"
+    assert message(subject, cause) == zeros
+
+
 @pytest.mark.parametrize(("written", "lost"), [(b"1", "what was written to `f`"), (b"", "the emptying of `f`")])
 def test_of_a_file_that_is_emptied_and_written_then_what_was_written_is_lost(
     written: bytes, lost: str, tmp_path: Path
