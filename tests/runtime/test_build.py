@@ -21,7 +21,7 @@ from support.decode import CLEAN_EXIT, decode
 from support.paths import RUNTIME_PROGRAMS
 
 SLOW = pytest.mark.slow
-SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITIZE = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 STRICT = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
 
 
@@ -167,7 +167,7 @@ def sanitized(sanitizing: str, tmp_path_factory: pytest.TempPathFactory) -> Path
     """The recorder's objects under these sanitizers."""
     folder = tmp_path_factory.mktemp("sanitized")
     for source in build.c_sources():
-        flags = [flag for flag in build.FLAGS if flag not in ("-O2", "-fPIC")]
+        flags = [flag for flag in build.FLAGS if flag not in ("-O2", "-g", "-fPIC")]
         subprocess.run(
             [sanitizing, *STRICT, *flags, *SANITIZE, "-c", str(source), "-o", str(folder / f"{source.stem}.o")],
             check=True,

@@ -28,7 +28,7 @@ def program(
     """The header that lists the layers; and by the file that needs them, from which files it needs symbols."""
     sources, flags, header = PROGRAMS[request.param]
     folder = tmp_path_factory.mktemp("objects")
-    command = [*compilers.c_compiler(), *build.FLAGS, "-O0", *flags, f"-I{build.INCLUDE}", "-c"]
+    command = [*compilers.c_compiler(), *build.FLAGS, "-O0", "-g0", *flags, f"-I{build.INCLUDE}", "-c"]
 
     def compiled(source: Path) -> Path:
         target = folder / f"{source.stem}.o"
