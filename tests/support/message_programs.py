@@ -7,7 +7,7 @@ A program is a pure function from a state and an action to the next state. `Mess
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -42,8 +42,7 @@ class MessageProgram:
     clock_error: int | None = None  # None: each node has a clock of its own
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     memory: str = ""
     printed: str = ""
     up: bool = True
@@ -55,8 +54,7 @@ class Node:
     due: int = 0  # of its timer
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     nodes: tuple[Node, ...]
     sent: Mapping[tuple[int, int], int]  # by link
     waiting: tuple[Message, ...]  # in the order in which they were sent
@@ -68,8 +66,7 @@ def _does(
 ) -> tuple[State, ActionResult]:
     old = state.nodes[node]
     armed = old.armed if does.timer is None else does.timer
-    new = replace(
-        old,
+    new = old._replace(
         memory=does.memory,
         printed=old.printed + does.prints,
         ended=does.ends is not None,
@@ -89,7 +86,7 @@ def _does(
     ended = None if does.ends is None else does.ends << 8
     begun = action or Action(ActionKind.START, node)
     result = ActionResult(begun, tuple(out), bool(does.timer), does.prints.encode(), ended)
-    return replace(state, nodes=nodes, sent=sent, waiting=waiting), result
+    return state._replace(nodes=nodes, sent=sent, waiting=waiting), result
 
 
 def started(program: MessageProgram) -> tuple[State, list[ActionResult]]:
@@ -111,7 +108,8 @@ def possible(program: MessageProgram, state: State) -> list[Action]:
         first.setdefault((one.sender, one.receiver), one.number)
     messages = [one for one in state.waiting if not program.tcp or first[one.sender, one.receiver] == one.number]
     out = [Action(ActionKind.DELIVER, one.receiver, one.sender, one.number) for one in messages]
-    out += [timer for timer in timers(state) if timer not in held(program, state)]
+    early = held(program, state)
+    out += [timer for timer in timers(state) if timer not in early]
     out += [Action(ActionKind.RESTART, at, -1, node.crashes) for at, node in enumerate(state.nodes) if not node.up]
     if program.failures.get("loss") and not program.tcp:
         out += [Action(ActionKind.LOSE, one.receiver, one.sender, one.number) for one in messages]
@@ -136,10 +134,11 @@ def timers(state: State) -> list[Action]:
 
 def held(program: MessageProgram, state: State) -> list[Action]:
     """The timers that the clocks do not permit yet."""
+    if program.clock_error is None:
+        return []
     armed = timers(state)
-    earliest = min((timer.due_ns for timer in armed), default=0)
-    error = program.clock_error
-    return [] if error is None else [timer for timer in armed if timer.due_ns > earliest + error]
+    latest = min((timer.due_ns for timer in armed), default=0) + program.clock_error
+    return [timer for timer in armed if timer.due_ns > latest]
 
 
 def permitted(program: MessageProgram, state: State) -> list[Action]:
@@ -153,35 +152,35 @@ def permitted(program: MessageProgram, state: State) -> list[Action]:
 def step(program: MessageProgram, state: State, action: Action) -> tuple[State, ActionResult]:
     bound, node = BOUND_OF.get(action.kind, ""), action.node
     if bound:
-        state = replace(state, used={**state.used, bound: state.used.get(bound, 0) + 1})
+        state = state._replace(used={**state.used, bound: state.used.get(bound, 0) + 1})
     old = state.nodes[node]
     if action.kind in (ActionKind.DELIVER, ActionKind.DUPLICATE, ActionKind.LOSE):
         named = (action.peer, action.node, action.number)
         message = next(one for one in state.waiting if (one.sender, one.receiver, one.number) == named)
         if action.kind is not ActionKind.DUPLICATE:
-            state = replace(state, waiting=tuple(one for one in state.waiting if one is not message))
+            state = state._replace(waiting=tuple(one for one in state.waiting if one is not message))
         if action.kind is ActionKind.LOSE:
             return state, ActionResult(action)
         return _does(
             program, state, node, program.receives(node, old.memory, message.sender, message.data.decode()), action
         )
     if action.kind is ActionKind.TIMER:
-        state = _with(state, node, replace(old, armed=False))
+        state = _with(state, node, old._replace(armed=False))
         for at, each in enumerate(state.nodes) if program.clock_error is not None else ():
             passed = old.due - (program.clock_error or 0) * (at != node)
-            state = _with(state, at, replace(each, now=max(each.now, passed)))
+            state = _with(state, at, each._replace(now=max(each.now, passed)))
         return _does(program, state, node, program.fires(node, old.memory), action)
     if action.kind is ActionKind.RESTART:
-        state = _with(state, node, replace(old, up=True, memory=""))
+        state = _with(state, node, old._replace(up=True, memory=""))
         return _does(program, state, node, program.starts(node), action)
     assert action.kind is ActionKind.CRASH_PROCESS
-    state = _with(state, node, replace(old, up=False, armed=False, memory="", crashes=old.crashes + 1))
+    state = _with(state, node, old._replace(up=False, armed=False, memory="", crashes=old.crashes + 1))
     waiting = tuple(one for one in state.waiting if node not in (one.sender, one.receiver))
-    return replace(state, waiting=waiting), ActionResult(action)
+    return state._replace(waiting=waiting), ActionResult(action)
 
 
 def _with(state: State, number: int, node: Node) -> State:
-    return replace(state, nodes=(*state.nodes[:number], node, *state.nodes[number + 1 :]))
+    return state._replace(nodes=(*state.nodes[:number], node, *state.nodes[number + 1 :]))
 
 
 class MessageWorld(World):

@@ -158,12 +158,13 @@ def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool) -> M
 
 def every_end(program: MessageProgram) -> Iterator[State]:
     """What each order leaves, up to where node 0 has ended or nothing is left: by brute force over distinct states."""
-    seen, left = set[str](), [initial(program)]
+    seen, left = set[object](), [initial(program)]
     while left:
         state = left.pop()
-        if repr(state) in seen:
+        distinct = state._replace(sent=frozenset(state.sent.items()), used=frozenset(state.used.items()))
+        if distinct in seen:
             continue
-        seen.add(repr(state))
+        seen.add(distinct)
         may = [] if state.nodes[0].ended else permitted(program, state)
         left += [step(program, state, action)[0] for action in may]
         if not may:
