@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -136,12 +137,14 @@ class Machine:
     chosen_faults: Counter[int] = field(default_factory=Counter)  # how often each was chosen
     disk: CrashedDisk | None = None  # since the machine crashed
     _since: int = 0  # as NodeRecording has it
+    _mode: int = 0  # of its folder at first
 
     def __post_init__(self) -> None:
         if self.command.seed is None:
-            self.folder.mkdir(parents=True)
+            empty_folder(self.folder)
         else:
             restore_tree(self.command.seed, self.folder)
+        self._mode = self.folder.stat().st_mode
         self._empty_private()
 
     def _empty_private(self) -> None:
@@ -239,13 +242,38 @@ class Machine:
         return disk.described(name)
 
     def remove(self, *, rests: bool) -> None:
-        """Remove its files. A folder that began as a copy is left for the next run, if no process may still write."""
-        for folder in (self.folder, self.records, self.private):
-            if folder and not (folder == self.folder and rests and self.command.seed):
+        """Remove its files. Its folder is left for the next run if it can become what it was, and no process may still
+        write: ext4 takes milliseconds to remove a folder, and longer to create files where some were removed."""
+        for folder in (self.records, self.private):
+            if folder:
                 shutil.rmtree(folder, ignore_errors=True)
+        if not rests or not (self.command.seed or self._is_first()):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _is_first(self) -> bool:
+        """Whether its folder has the mode and attributes that it had at first."""
+        return self.folder.is_dir() and self.folder.stat().st_mode == self._mode and not os.listxattr(self.folder)
+
+
+def empty_folder(folder: Path) -> None:
+    """Make a folder, or make one that an earlier run has left like a new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in os.listdir(folder):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    os.utime(folder)
 
 
 def _shown(texts: Iterable[str]) -> Iterator[str]:
     """The folders in /tmp and /dev/shm that texts name a path in, and that are there: a node finds them in its own."""
     for text in texts:
-        yield from (f"{place}/{name}" for place, name in _IN_TEMPORARY.findall(text) if Path(place, name).is_dir())
+        yield from (path for path in _named(text) if os.path.isdir(path))
+
+
+@lru_cache(4096)
+def _named(text: str) -> Sequence[str]:
+    """The first parts of paths in /tmp and /dev/shm that a text names: all runs have the same texts."""
+    return [f"{place}/{name}" for place, name in _IN_TEMPORARY.findall(text)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import zlib
@@ -26,7 +25,7 @@ from crashcheck.runtime.nodes.actions import (
     World,
 )
 from crashcheck.runtime.nodes.failures import failures, link
-from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand
+from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, Machine, NameCalls, NodeCommand, empty_folder
 from crashcheck.runtime.nodes.network import Network, Packet, Request, packet_action
 from crashcheck.runtime.nodes.node_clocks import NodeClocks
 from crashcheck.runtime.nodes.placed_calls import PlacedCalls
@@ -83,7 +82,7 @@ class NodeWorld(World):
         self._recorded = recorded
         records_all = self._calls is not None or recorded is not None
         crashes = {"machine"} if crash_disk is not None else set()
-        self._machine.mkdir(parents=True)  # first: files that are newer than it are the run's
+        empty_folder(self._machine)  # first: files that are newer than it are the run's
         self._nodes = [
             Machine(
                 command,
@@ -207,7 +206,6 @@ class NodeWorld(World):
     def close(self) -> None:
         self._end.close()
         self._controller.wait()
-        shutil.rmtree(self._machine, ignore_errors=True)
         for node in self._nodes:
             if self._recorded is not None:
                 for trace in node.traces:

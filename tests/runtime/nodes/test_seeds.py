@@ -59,6 +59,31 @@ def test_each_run_begins_with_the_seed(tmp_path: Path) -> None:
     assert shown[2] == shown[0]
 
 
+# Shows its empty folder, and leaves one that is not.
+_WITHOUT_SEED = """
+import os, sys
+print(os.lstat("."), os.listdir("."), os.listxattr("."))
+os.makedirs("a/b"); os.symlink("a", "c")
+for number in range(300):
+    open(f"{number:0200}", "w")
+os.utime(".", (5, 5))
+exec(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("more", ["pass", "os.chmod('.', 0o711)", "os.setxattr('.', 'user.mark', b'1')"])
+def test_a_folder_without_seed_is_like_a_new_one_in_each_run(tmp_path: Path, more: str) -> None:
+    shown = []
+    for _ in range(3):
+        world = NodeWorld([NodeCommand(("python3", "-c", _WITHOUT_SEED, more))], tmp_path / "world")
+        results = by_default(world)
+        assert results[-1].ended == 0, world.content(0).errors
+        shown.append(output(results, 0))
+        world.close()
+    assert b"[] []" in shown[0]
+    assert shown[1:] == shown[:1] * 2
+
+
 def _tree(folder: Path) -> list[tuple[object, ...]]:
     entries: list[tuple[object, ...]] = []
     for path in sorted([folder, *folder.rglob("*")]):
