@@ -159,7 +159,9 @@ class NodeSearch:
             self._frontier, self._begin, lambda execution: None
         )
         worlds = [one for one in (world, self._hasty, placing) if one is not None]
-        self._under_way = RunProcesses(jobs, worlds, self._rules, copied) if jobs > 1 else RunsUnderWay()
+        # A process that speaks to a cluster has threads, of whose locks a copy would keep those that are held.
+        copies = jobs > 1 and elsewhere is None
+        self._under_way = RunProcesses(jobs, worlds, self._rules, copied) if copies else RunsUnderWay()
         self._pool = ThreadPoolExecutor(jobs, "run")  # that wait for the processes, or make runs
         # changing
         self._runs = self._failing = self._flaky = self._at_bound = self._idle = self._ticked = self._not_all_cuts = 0
