@@ -159,7 +159,7 @@ class NodeSearch:
             self._frontier, self._begin, lambda execution: None
         )
         worlds = [one for one in (world, self._hasty, placing) if one is not None]
-        # A process that speaks to a cluster has threads, of whose locks a copy would keep those that are held.
+        # The client of a cluster has threads: a copy would keep for ever the locks that they hold then.
         copies = jobs > 1 and elsewhere is None
         self._under_way = RunProcesses(jobs, worlds, self._rules, copied) if copies else RunsUnderWay()
         self._pool = ThreadPoolExecutor(jobs, "run")  # that wait for the processes, or make runs
