@@ -107,6 +107,7 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     met = set(pairs.values())
     gone = [one for at, one in enumerate(earlier) if at not in met]
     passed: tuple[str, ...] = ()
+    base_run: RecordedRun | None = None
     try:
         if fresh or gone or parts or any(each.elsewhere for one in every for each in (one, *one.merged)):
             folder = version.recording()
@@ -131,9 +132,11 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
                 shown |= dict(enumerate(brought, start=min(shown, default=0) - len(brought)))
                 _merge_by_removed_persists(shown, impossible, here, there, change)
                 what = replace(what, earlier=tuple(_not_met(gone, here, there)))
+                base_run = there.run
         if may_delete_syncs(change):
-            subject = read_recording(version.config, earlier_recording(version.recording())).subject
-            ran = (subject.trace, subject.provenance, version.config.folder)
+            if base_run is None:
+                base_run = read_recording(version.config, earlier_recording(version.recording()))
+            ran = (base_run.subject.trace, base_run.subject.provenance, version.config.folder)
             run = recorded_stacks(*ran), syncing_functions(*ran)
             passed = never_run(change, head.config.folder, version.config.folder, *run)
     except CrashcheckError as error:

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -189,14 +189,12 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack], what: str = WOR
     ]
     if not sources:
         return ()
-    lines: dict[str, set[int]] = {}
+    stacks = list(stacks)
+    lines = _lines_of(stacks)
     names: dict[str, set[str]] = {}
-    called: set[str] = set()
-    for stack in stacks:
-        for place in stack:
-            lines.setdefault(place.file, set()).add(place.line)
-            names.setdefault(place.file, set()).update(_words(place.function))
-        called.update(_called_from_here(stack))
+    for place in chain.from_iterable(stacks):
+        names.setdefault(place.file, set()).update(_words(place.function))
+    called = {name for stack in stacks for name in _called_from_here(stack)}
     known = {_suffix(file) for file in lines if file}
     texts = [_Text.of(repository.root, file) for file in sources if _suffix(file.path) in known]
     updates = _calls_of(called, _UPDATES)
@@ -227,10 +225,7 @@ def never_run(diff: Diff, folder: Path, base: Path, stacks: Iterable[Stack], syn
     `folder`: of the project; `base`: the same in the base, of which the stacks are; `syncing`: functions.
     """
     repository, here = repository_of(base), repository_of(folder)
-    reached: dict[str, set[int]] = {}
-    for stack in stacks:
-        for place in stack:
-            reached.setdefault(place.file, set()).add(place.line)
+    reached = _lines_of(stacks)
     calls = _calls_of(syncing, _SYNCS, _NAMED_AFTER_SYNCS, _FLUSHES, _SHELL_SYNC)
     deleted = {
         file.before: found
@@ -265,6 +260,14 @@ def _deleted_calls(file: FileDiff, calls: re.Pattern[str], new: Sequence[str]) -
         for number, text in removal.old.items()
         if calls.search(text) and not _OTHER.match(text) and text.strip() not in texts
     }
+
+
+def _lines_of(stacks: Iterable[Stack]) -> dict[str, set[int]]:
+    """The lines on stacks, by file."""
+    lines: dict[str, set[int]] = {}
+    for place in chain.from_iterable(stacks):
+        lines.setdefault(place.file, set()).add(place.line)
+    return lines
 
 
 def _called_from_here(stack: Stack) -> Iterator[str]:
