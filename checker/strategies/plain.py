@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.random import default_rng  # here: its compiled modules swallow a Ctrl-C that comes while they load
 
 from crashcheck.analyzer.arrays import halving_order, number_rows
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
@@ -63,7 +64,7 @@ def first_points(space: StateSpace, site: Ints) -> Ints:
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (begin + apart)[1:] > reached[:-1]
     last = np.append(first[1:], True)[: len(order)]
-    names = np.random.default_rng(1).integers(1, 1 << 62, size=int(site.max(initial=0)) + 1)
+    names = default_rng(1).integers(1, 1 << 62, size=int(site.max(initial=0)) + 1)
     flips = np.zeros(len(points) + 1, dtype=np.int64)
     np.bitwise_xor.at(flips, begin[first], names[site[first]])
     np.bitwise_xor.at(flips, (reached - apart)[last], names[site[last]])

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -48,6 +49,20 @@ files = ["*.db"]
 command = CHECK
 timeout_s = 600
 first = "skip"
+"""
+LOADED_BY_SEARCH = """
+import sys
+from crashcheck.checker.search.loop import Loop
+from crashcheck.cli import main
+run = Loop.run
+def noted(self, take):
+    before = set(sys.modules)
+    stop = run(self, take)
+    new = [sys.modules[name] for name in sorted(set(sys.modules) - before)]
+    print("loaded:", [each.__name__ for each in new if str(getattr(each, "__file__", "")).endswith(".so")])
+    return stop
+Loop.run = noted
+sys.exit(main(sys.argv[1:]))
 """
 FINAL = "test $(od -An -tu8 -j1024 -N8 {pool}/data.db) = 8"  # the uncrashed image
 
@@ -102,6 +117,15 @@ def test_an_interrupted_run_reports_what_it_had_and_leaves_nothing_running(
     assert process.returncode == 2
     assert report(project)["run"]["stop_reason"] == "interrupted"
     assert running_in(project) == []
+
+
+def test_a_search_loads_no_compiled_module_which_might_swallow_an_interruption(
+    project: Path, environment: dict[str, str]
+) -> None:
+    configure(project, FINAL)
+    command = [sys.executable, "-c", LOADED_BY_SEARCH, "run", "--states", "12"]
+    printed = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False).stdout
+    assert [line for line in printed.splitlines() if line.startswith("loaded:")] == ["loaded: []"]
 
 
 def test_a_run_that_is_terminated_while_recording_reports_it_and_leaves_nothing_running(
