@@ -22,13 +22,12 @@ from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.results import StopReason, Verdict
 from crashcheck.checker.search.crash_states import SearchResult
 from crashcheck.checker.states.counting import count_states
-from crashcheck.checker.states.space import CrashState, StateSpace
+from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Ranked, Strategy
 from crashcheck.checker.strategies import ranked as ranked_search
 from crashcheck.checker.strategies.plan import select_states
 from crashcheck.checker.strategies.ranked import Ranking, ranking_of
 from crashcheck.config import Config, override
-from crashcheck.interruption import KeepOn
 from crashcheck.stages.recording import RecordedRun
 from crashcheck.stages.search_setup import search_of
 from crashcheck.stages.strategy_setup import InferOnce, early_states, ranked, strategy_of
@@ -238,10 +237,10 @@ def ranking_once() -> Iterator[None]:
     """The groups of one run are ranked once for all searches inside that rank them equally."""
     rankings: dict[Hashable, Ranking] = {}
 
-    def once(options: Ranked, space: StateSpace, keep_on: KeepOn) -> Ranking:
+    def once(options: Ranked, *rest: Any) -> Ranking:
         key = options.infer is None, options.scores
         if key not in rankings:
-            rankings[key] = ranking_of(options, space, keep_on)
+            rankings[key] = ranking_of(options, *rest)
         return rankings[key]
 
     with patch.object(ranked_search, "ranking_of", once):

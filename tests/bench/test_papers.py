@@ -14,6 +14,7 @@ from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from bench.papers import __main__ as command
@@ -40,6 +41,18 @@ from crashcheck.checker.strategies.plan import select_states
 from support.compilers import needs_plain_clang
 from support.random_runs import SETTINGS, Step, runs, script_of
 from support.scripts import A, B, Script, space_of
+
+
+def test_searches_that_rank_equally_rank_once_and_choose_the_same_states(tmp_path: Path) -> None:
+    script = Script(tmp_path, A, B)
+    for number, offset in ((1, 0), (2, 64), (1, 128)):
+        script.at(number, offset)
+    space = space_of(script)
+    apart = list(select_states(space, Ranked(seed=3)))
+    with collect.ranking_once(), patch.object(collect, "ranking_of", wraps=collect.ranking_of) as ranking:
+        together = [list(select_states(space, Ranked(seed=3))) for _ in range(2)]
+    assert ranking.call_count == 1
+    assert together == [apart, apart]
 
 
 @SETTINGS
