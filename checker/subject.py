@@ -113,6 +113,18 @@ class Subject:
         compared = self._compared
         return compared[updates] & compared[updates - 1]
 
+    def was_compared(self, event: int) -> bool:
+        """Whether it is a store that a comparison of mappings found: its place is that of the call that compared."""
+        return bool(self._compared[event])
+
+    def found_since(self, event: int) -> int:
+        """Where the comparison of mappings began that found the store of an event: none of its stores is known to be
+        earlier than another. Of any other event, itself."""
+        compared = self._compared
+        while event and compared[event] and compared[event - 1]:
+            event -= 1
+        return event
+
     @property
     def _compared(self) -> NDArray[np.bool_]:
         events = self.trace.events
@@ -123,7 +135,7 @@ class Subject:
         """Whether the files were, just before `event`, what is recorded until then.
 
         Of a mapping that is compared from time to time, what is found may have been stored before other updates that
-        were recorded since it was compared last.
+        were recorded since it was compared last, or since the file was mapped at first.
         """
         events = self.trace.events
         kinds, files = events["kind"], events["file"]
@@ -131,8 +143,10 @@ class Subject:
         updates = self.trace.rows(*UPDATES)
         for file in np.unique(files[compared[compared >= event]]).tolist():
             found = int(compared[(compared >= event) & (files[compared] == file)][0])
-            looked = (kinds[:found] == Kind.OUTPUT) | (files[:found] == file) & np.isin(kinds[:found], _COMPARING)
-            since = int(np.flatnonzero(looked)[-1]) if looked.any() else -1
+            own = files[:found] == file
+            looked = (kinds[:found] == Kind.OUTPUT) | own & np.isin(kinds[:found], _COMPARING)
+            mapped = np.flatnonzero(own & (kinds[:found] == Kind.MAP))[:1]
+            since = max([*np.flatnonzero(looked)[-1:].tolist(), *mapped.tolist()], default=-1)
             if np.searchsorted(updates, event) > np.searchsorted(updates, since, side="right"):
                 return False
         return True

@@ -5,8 +5,8 @@ X is the lost update to blame, Y the one that persisted although X did not (docs
 1. The state of a cause fails: the check was run on it. Where the budget ends first, kind, X and Y are a guess, and
    `complete` is False.
 2. X is the first update that the smallest state lost, of those with which it passes; Y the last of the later ones
-   that it needs persisted to fail. If Y is the size of a file, and the state lost bytes of the same write, X is those
-   bytes.
+   that it needs persisted to fail. Of stores that one comparison of mappings found all others are later. If Y is the
+   size of a file, and the state lost bytes of the same write, X is those bytes.
 3. A cause is a `prefix` only if the check fails with no update reordered.
 4. Runs are asked for in one fixed order: the same verdicts give the same cause.
 """
@@ -123,11 +123,12 @@ class Classifier:
         verdict = self._verdicts.verdict(state)
         first = subject.first_of(self._to_blame(state))
         event = subject.event_of(first)
+        since = subject.found_since(event)
         fails, together = self._like(state)
-        if fails(subject.prefix(event, state.point)):
+        if fails(subject.prefix(since, state.point)):
             # Nothing later than X is needed. At the moment itself, before anything further was promised?
-            if fails(subject.prefix(event)):
-                return self.stretches.cause(event)
+            if fails(subject.prefix(since)):
+                return self.stretches.cause(since)
             if subject.acknowledged_between(event, state.point):
                 since = int(space.points[subject.point_at(event)].acked)
                 return Cause(FindingKind.UNPERSISTED, state, verdict, first, None, since=since)
@@ -136,7 +137,7 @@ class Classifier:
             now = space.moment(state.point)
             known = subject.last_of(durable) if durable else subject.update_before(now)
             return Cause(FindingKind.ORDERING, state, verdict, first, known)
-        later = subject.issued_from(event, space.persisted(state))
+        later = subject.issued_from(since, space.persisted(state))
         _, needed = minimise.fewest_persisted(space, state, later, fails, together, self._verdicts.expect)
         kept = subject.last_of(needed)
         former = None

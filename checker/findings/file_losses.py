@@ -123,7 +123,8 @@ class FileChange:
     @property
     def at(self) -> str:
         """ " (`save`, save.c:2)"; "" where no line is known."""
-        return f" ({self.who.replace('` (', '`, ').removesuffix(')')})" if self.who else ""
+        by_then = "before " if self.compared else ""
+        return f" ({by_then}{self.who.replace('` (', '`, ').removesuffix(')')})" if self.who else ""
 
     @property
     def what(self) -> str:
@@ -135,11 +136,20 @@ class FileChange:
             return _of_name(self.named)
         if self.cuts:
             return f"the emptying of {self.path}" if not self.sizes[1] else f"the shortening of {self.path}"
-        return f"what was {self.written} to {self.path}"
+        if self.kind == SIZE and int(self.subject.trace.events["kind"][self.event]) == Kind.TRUNCATE:
+            return f"the extension of {self.path}"
+        return f"what was {self.written} {'in' if self.compared else 'to'} {self.path}"
+
+    @cached_property
+    def compared(self) -> bool:
+        """Whether it was stored through a mapping at some time before the call at its place."""
+        return self.subject.was_compared(self.event)
 
     @property
     def written(self) -> str:
-        """ "appended" or "written", as what a new file gets at first, perhaps by several calls."""
+        """ "appended", "stored" or "written", as what a new file gets at first, perhaps by several calls."""
+        if self.compared:
+            return "stored"
         trace = self.subject.trace
         appends = int(trace.events["flags"][self.event]) & WriteFlag.APPEND or trace.inodes[self.file].existed
         return "appended" if self.kind == SIZE and self.sizes[0] > 0 and appends else "written"
@@ -147,14 +157,14 @@ class FileChange:
     @property
     def acts(self) -> bool:
         """Whether a function of the program is known to do it."""
-        return self.who.startswith("`")
+        return self.who.startswith("`") and not self.compared
 
     def done(self, verb: str, thing: str, rest: str = "", to: str = "") -> str:
         """ "`save` (save.c:2) empties it", or "it is emptied" where no line is known."""
         active, passive = _VERBS[verb]
         if self.acts:
             return f"{self.who} {active} {thing}{to}{rest}"
-        at = f" at {self.who}" if self.who else ""
+        at = f" {'before' if self.compared else 'at'} {self.who}" if self.who else ""
         return f"{thing} is {passive}{to}{at}{rest}"
 
 
@@ -345,12 +355,18 @@ def _out_of_order(cause: Cause, state: _State, kept: FileChange, lost: FileChang
     if kept.kind == SIZE and lost.kind == DATA and kept.file == lost.file and not kept.cuts:
         return _size_alone(state, kept, lost)
     if kept.file == lost.file and kept.what.startswith("what was") and lost.what.startswith("what was"):
+        if lost.compared and lost.event >= state.subject.found_since(kept.event):
+            there, gone = (
+                f"what was stored at {state.subject.graph.piece(one.piece).offset:#x}" for one in (kept, lost)
+            )
+            return f"{lost.path} can lose {gone} in a crash and keep {there}{kept.at}"
         earlier, later = f"what was {lost.written} first{lost.at}", f"what was {kept.written} later{kept.at}"
         return f"{lost.path} can lose {earlier} in a crash and keep {later}"
     if condition and judged_by_snapshots(cause.verdict):
         harm = f"{state.name_of(lost)} can {condition} after a crash"
         return f"{harm}: {lost.what}{lost.at} is not synced before {kept.what}{kept.at}"
-    first = ", which was done first" if state.subject.is_known_moment(kept.event) else ""
+    ordered = lost.event < state.subject.found_since(kept.event) and state.subject.is_known_moment(kept.event)
+    first = ", which was done first" if ordered else ""
     return f"{kept.what}{kept.at} can survive a crash without {lost.what}{lost.at}{first}"
 
 
@@ -366,7 +382,8 @@ def _half_renamed(state: _State, kept: FileChange) -> str:
 
 def _written(kept: FileChange, lost: FileChange) -> str:
     """ ", written at save.c:7,": where the lost data are from, if that is another line than the one to blame."""
-    return f", written at {lost.line}," if lost.kind != NAME and lost.line not in ("", kept.line) else ""
+    how = "stored before" if lost.compared else "written at"
+    return f", {how} {lost.line}," if lost.kind != NAME and lost.line not in ("", kept.line) else ""
 
 
 def _size_alone(state: _State, kept: FileChange, lost: FileChange) -> str:

@@ -53,6 +53,8 @@ def _due(subject: Subject, cause: Cause) -> str:
     here = subject.place(cause.kept)
     if here is None or not here.line or here.variable:
         return named(subject, cause.kept)
+    if subject.was_compared(subject.event_of(cause.kept)):
+        return f"the store to {name_of(subject, cause.kept)} (before {line_of(here)})"
     return f"the write at {line_of(here)} ({name_of(subject, cause.kept)})"
 
 

@@ -420,6 +420,9 @@ class CallsBuilder(TraceBuilder):
         """A store that was found by comparing a mapping."""
         return self.store(path, offset, len(data), data, int(StoreFlag.COMPARED))
 
+    def map(self, path: str) -> int:
+        return self._record(Kind.MAP, file=self._file(path))
+
     def acknowledge(self, kind: OutputKind, data: bytes = b"") -> int:
         """Output to the world outside; use `output` for standard output."""
         return self._record(Kind.OUTPUT, aux=kind, data=data)

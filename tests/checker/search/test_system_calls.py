@@ -446,14 +446,20 @@ def test_programs_that_sync_in_order_are_clean(program: Program, model: str, tmp
     assert searched(tmp_path, program, model) == []
 
 
-def test_a_crash_between_pages_that_one_comparison_of_a_mapping_found_is_called_a_reordering(tmp_path: Path) -> None:
+def test_a_crash_between_pages_that_one_comparison_of_a_mapping_found_is_a_reordering_in_both_ways(
+    tmp_path: Path,
+) -> None:
     def program(t: CallsBuilder) -> None:
         t.fsync("f")
         t.compared("f", 0, b"new")
         t.compared("f", 4096, b"new")
         t.fsync("f")
 
-    assert [kind for kind, _, _ in searched(tmp_path, program, "ext4")] == [FindingKind.ORDERING]
+    lost = "`f` can lose what was stored at {} in a crash and keep what was stored at {}"
+    assert sorted((kind, words) for kind, words, _ in searched(tmp_path, program, "ext4")) == [
+        (FindingKind.ORDERING, lost.format("0x0", "0x1000")),
+        (FindingKind.ORDERING, lost.format("0x1000", "0x0")),
+    ]
 
 
 def test_a_moment_is_known_unless_a_mapping_may_have_been_stored_to_before(tmp_path: Path) -> None:
@@ -472,6 +478,21 @@ def test_a_moment_is_known_unless_a_mapping_may_have_been_stored_to_before(tmp_p
     log, more = np.flatnonzero(kinds == Event.WRITE).tolist()
     known = [subject.is_known_moment(event) for event in (first, log, second, more, third)]
     assert known == [True, True, False, True, True]
+
+
+def test_before_a_file_is_mapped_at_first_nothing_is_stored_through_a_mapping(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.truncate("f", 8192)
+        t.map("f")
+        t.append("g", 0, b"log")
+        t.compared("f", 4096, b"new")
+
+    run = Recorded(tmp_path, program, {"f": OLD, "g": b""}, "ext4")
+    subject = Subject(run.trace, run.graph, run.space, run.content)
+    events = [
+        int(np.flatnonzero(run.trace.events["kind"] == kind)[0]) for kind in (Event.TRUNCATE, Event.WRITE, Event.STORE)
+    ]
+    assert [subject.is_known_moment(event) for event in events] == [True, True, False]
 
 
 def test_the_first_verdict_does_not_wait_for_further_states(tmp_path: Path) -> None:
