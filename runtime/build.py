@@ -27,7 +27,7 @@ SYSCALLS = _HOME / "syscalls"  # the recorder of system calls: a program of its 
 NODES = _HOME / "nodes"  # the controller of nodes: likewise
 GUARD = _HOME / "guard"  # the runtime of programs that learn or are guarded: no part of the recorder
 GUARD_MODELS = INCLUDE / "guard" / "models.def"
-AGENTS = _HOME / "agents"  # libraries that a virtual machine loads while it is recorded
+AGENTS = _HOME / "agents"  # what a virtual machine loads while it is recorded: of Python a module
 JAVASCRIPT = SYSCALLS / "stacks" / "javascript.js"  # that Node loads while it is recorded
 JAVA_AGENT = "java.so"  # as syscalls/stacks/java.c has it
 SYSCALLS_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer")

@@ -20,7 +20,7 @@ from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
 from crashcheck.runtime import validate
-from crashcheck.runtime.build import JAVASCRIPT, RuntimeLibrary, build_runtime
+from crashcheck.runtime.build import AGENTS, JAVASCRIPT, RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
@@ -144,7 +144,7 @@ class Recording:
 
 def recorder_options(library: RuntimeLibrary, faults: Sequence[Fault], *, io_uring: bool) -> list[str]:
     """What the recorder of system calls is asked for, whatever it records."""
-    loaded = ["--javascript", str(JAVASCRIPT), "--java", str(library.java)]
+    loaded = ["--javascript", str(JAVASCRIPT), "--java", str(library.java), "--python", str(AGENTS)]
     return [*arguments(faults), *["--io-uring"] * io_uring, *loaded]
 
 

@@ -1,11 +1,12 @@
 /* Runs a command and records what its system calls do to the files of a folder:
  *
- *   record [--in-place FD STDOUT] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] TRACE FOLDER COMMAND [ARGUMENT...]
+ *   record [--in-place FD STDOUT] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] [--python FOLDER] TRACE FOLDER COMMAND [ARGUMENT...]
  *   record --attach FD PID TRACE FOLDER
  *
  * Exit status: the command's; 125 if it cannot be recorded. What a user should know is written to TRACE.notes.
  *
- * With --javascript Node loads a module of ours, which shows who makes calls (javascript.c); with --java Java an agent (java.c).
+ * With --javascript Node loads a module of ours, which shows who makes calls (javascript.c); with --java Java an agent (java.c),
+ * with --python Python the module in a folder.
  * With --in-place the command is as it would be without us: it stays in our process group and has the terminal, and
  * what it leaves running continues. FD gets the command's process number and, when the trace is complete, its status,
  * and the file STDOUT a copy of what it prints.
@@ -154,8 +155,12 @@ int main(int count, char **words)
         preload_agent(words[2]);
         count -= 2, words += 2;
     }
+    if (count > 2 && strcmp(words[1], "--python") == 0) {
+        preload_folder(words[2]);
+        count -= 2, words += 2;
+    }
     if (!usable || (socket < 0 ? count < 4 : count != 3)) {
-        fprintf(stderr, "usage: record [--in-place FD STDOUT] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] TRACE FOLDER COMMAND [ARGUMENT...]\n"
+        fprintf(stderr, "usage: record [--in-place FD STDOUT] [--fault CALL ERROR NTH TIMES PATTERN]... [--io-uring] [--javascript FILE] [--java FILE] [--python FOLDER] TRACE FOLDER COMMAND [ARGUMENT...]\n"
                         "       record --attach FD PID TRACE FOLDER\n");
         return 125;
     }

@@ -338,6 +338,16 @@ def test_a_check_that_accepts_anything_and_states_that_were_left_are_remarked() 
         crashes(1).check(five_files, check=lambda state: True)
 
 
+def test_work_in_a_thread_of_asyncio_has_the_line_that_awaits_it(here: Crashes) -> None:
+    async def save() -> None:
+        Path("new").write_text("{}")
+        await asyncio.to_thread(os.replace, "new", "cfg.json")
+
+    renames = r"save` \(tests/testing/test_crashes.py:[0-9]+\) renames `new` to `cfg.json` before its data"
+    with pytest.raises(CrashFound, match=renames):
+        here.check(save, start={"cfg.json": "{}"}, check=lambda state: load(state / "cfg.json") == {})
+
+
 def test_a_folder_without_its_file_cannot_be_made_after_it(here: Crashes) -> None:
     def work() -> None:
         Path("db").mkdir()

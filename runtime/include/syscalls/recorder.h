@@ -245,6 +245,7 @@ struct interpreter {
 };
 void *interpreter_made(size_t size, frames_of_interpreter *frames); /* codes.c: of a struct that begins with the interpreter */
 struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path);
+uint32_t python_minor(const char *path); /* python.c: N of a Python 3.N, 0 of others */
 struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *php_of(struct tracee *thread, uint64_t base, const char *path);
@@ -275,6 +276,7 @@ void scripts_end(struct process *process);
 
 /* preload.c */
 void preload_module(const char *file); /* that Node loads */
+void preload_folder(const char *path); /* of Python's module */
 void preload_agent(const char *file);  /* that Java loads */
 void preload_begin(struct tracee *thread, const char *path); /* its process has become the program of that path */
 

@@ -1,7 +1,8 @@
-/* Lets Node load a module of ours before the program (javascript.c), and Java an agent (java.c). A program that has just been
- * executed finds --require in its NODE_OPTIONS, behind what the user has there; the module takes it out again. Java finds
- * -agentpath as its first argument. Only programs called node or java have it so, and their children have it from here again:
- * nothing that the user's commands print of their environment is another. */
+/* Lets Node load a module of ours before the program (javascript.c), Python another one (agents/sitecustomize.py), and Java an
+ * agent (java.c). A program that has just been executed finds --require in its NODE_OPTIONS, behind what the user has there, or
+ * a folder in its PYTHONPATH, in front of that; the module takes it out again. Java finds -agentpath as its first argument. Only
+ * programs called node, python3.N or java have it so, and their children have it from here again: nothing that the user's commands
+ * print of their environment is another. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +15,17 @@
 
 #include "syscalls/recorder.h"
 
-#define VARIABLE "NODE_OPTIONS="
+#define NODE_VARIABLE "NODE_OPTIONS="
+#define PYTHON_VARIABLE "PYTHONPATH="
 #define AGENT "-agentpath:"
 #define MOST_WORDS (1u << 20)   /* of arguments and environment */
 #define LONGEST_VALUE 4096u
+#define OLDEST_PYTHON 8         /* 3.8: no other one can read our module */
 #define CODE_64 0x33            /* the segment of 64-bit code */
 
 static char option[2 * PATH_ROOM]; /* --require="FILE", empty: nothing is loaded */
 static char agent[PATH_ROOM];      /* -agentpath:FILE, likewise */
+static char folder[PATH_ROOM];     /* of Python's module, likewise */
 
 void preload_module(const char *file)
 {
@@ -36,6 +40,12 @@ void preload_module(const char *file)
         *to++ = *file;
     }
     strcpy(to, "\"");
+}
+
+void preload_folder(const char *path)
+{
+    if (access(path, R_OK) == 0 && strlen(path) < PATH_MAX && !strchr(path, ':')) /* which divides folders */
+        snprintf(folder, sizeof folder, "%s", path);
 }
 
 void preload_agent(const char *file)
@@ -71,16 +81,17 @@ static bool is_ours(const struct tracee *thread)
 }
 
 /* Arguments, environment and auxiliary vector from an address of the stack on, up to AT_NULL; their number of words, 0: not known.
- * `place`: where NODE_OPTIONS is in them or, if it is `missing`, has to be. */
-static size_t read_words(struct tracee *thread, uint64_t from, uint64_t *words, size_t *place, bool *missing)
+ * `place`: where `variable` ("NAME=") is in them or, if it is `missing`, has to be. */
+static size_t read_words(struct tracee *thread, uint64_t from, const char *variable, uint64_t *words, size_t *place, bool *missing)
 {
     size_t known = memory_read(thread, from, words, MOST_WORDS * sizeof *words) / sizeof *words;
     if (!known || words[0] > known)
         return 0;
     size_t at = words[0] + 2;
-    char start[sizeof VARIABLE - 1];
+    char start[sizeof NODE_VARIABLE];
+    size_t length = strlen(variable);
     for (*missing = true; at < known && words[at]; at++) {
-        if (*missing && memory_read(thread, words[at], start, sizeof start) == sizeof start && memcmp(start, VARIABLE, sizeof start) == 0) {
+        if (*missing && memory_read(thread, words[at], start, length) == length && memcmp(start, variable, length) == 0) {
             *missing = false;
             *place = at;
         }
@@ -112,25 +123,29 @@ static void replace_words(struct tracee *thread, struct user_regs_struct *now, u
     }
 }
 
-static void load_module(struct tracee *thread, struct user_regs_struct *now, uint64_t *words)
+/* Sets a variable of the environment. Where the user has it, it becomes that and `value`, in the order of `user_first`. */
+static void set_variable(struct tracee *thread, struct user_regs_struct *now, uint64_t *words, const char *variable,
+                         const char *value, bool user_first)
 {
-    char value[LONGEST_VALUE + sizeof option] = VARIABLE;
-    size_t place, used = strlen(value);
+    static char text[LONGEST_VALUE + sizeof option + sizeof NODE_VARIABLE];
+    char theirs[LONGEST_VALUE] = "";
+    const char *between = ""; /* ' ' also behind nothing: javascript.js sees from it that the user has the variable */
+    size_t place;
     bool missing;
-    size_t count = read_words(thread, now->rsp, words, &place, &missing);
+    size_t count = read_words(thread, now->rsp, variable, words, &place, &missing);
     uint64_t end = now->rsp + count * sizeof *words;
     if (!count)
         return;
-    if (!missing) {
-        if (memory_read(thread, words[place], value, LONGEST_VALUE) <= used || !memchr(value, '\0', LONGEST_VALUE))
-            return;
-        used = strlen(value);
-        value[used++] = ' '; /* also behind nothing: javascript.js sees from it that the user has the variable */
-    } else {
+    if (missing) {
         memmove(words + place + 1, words + place, (count++ - place) * sizeof *words);
+    } else {
+        between = user_first ? " " : ":";
+        if (memory_read(thread, words[place] + strlen(variable), theirs, sizeof theirs) == 0 || !memchr(theirs, '\0', sizeof theirs) ||
+            (!user_first && !theirs[0])) /* ':' before nothing would be one more folder */
+            return;
     }
-    strcpy(value + used, option);
-    replace_words(thread, now, end, words, count, place, value);
+    snprintf(text, sizeof text, "%s%s%s%s", variable, user_first ? theirs : value, between, user_first ? value : theirs);
+    replace_words(thread, now, end, words, count, place, text);
 }
 
 /* Behind the program's name. Java may execute itself once more, with the arguments that it has. */
@@ -140,7 +155,7 @@ static void load_agent(struct tracee *thread, struct user_regs_struct *now, uint
     static char text[PATH_ROOM];
     size_t place;
     bool missing;
-    size_t count = read_words(thread, now->rsp, words, &place, &missing), length;
+    size_t count = read_words(thread, now->rsp, NODE_VARIABLE, words, &place, &missing), length;
     uint64_t end = now->rsp + count * sizeof *words;
     if (!count || !words[0])
         return;
@@ -162,12 +177,14 @@ static void load_agent(struct tracee *thread, struct user_regs_struct *now, uint
 void preload_begin(struct tracee *thread, const char *path)
 {
     struct user_regs_struct now;
-    bool node = option[0] && is_node(path), java = agent[0] && is_java(path);
-    if ((!node && !java) || !is_ours(thread) || ptrace(PTRACE_GETREGS, thread->tid, NULL, &now) != 0 || now.cs != CODE_64)
+    bool node = option[0] && is_node(path), java = agent[0] && is_java(path), python = folder[0] && python_minor(path) >= OLDEST_PYTHON;
+    if ((!node && !java && !python) || !is_ours(thread) || ptrace(PTRACE_GETREGS, thread->tid, NULL, &now) != 0 || now.cs != CODE_64)
         return;
     uint64_t *words = malloc((MOST_WORDS + 1) * sizeof *words);
     if (words && node)
-        load_module(thread, &now, words);
+        set_variable(thread, &now, words, NODE_VARIABLE, option, true);
+    else if (words && python)
+        set_variable(thread, &now, words, PYTHON_VARIABLE, folder, false);
     else if (words)
         load_agent(thread, &now, words);
     free(words);

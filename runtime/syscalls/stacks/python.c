@@ -80,7 +80,7 @@ static uint64_t word_in(const unsigned char *bytes, unsigned offset)
 }
 
 /* 3.N of a file named python3.N or libpython3.N.so*; 0 of others, as builds for debugging and without a lock. */
-static uint32_t minor_of(const char *path)
+uint32_t python_minor(const char *path)
 {
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
@@ -137,7 +137,7 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    uint32_t minor = minor_of(path);
+    uint32_t minor = python_minor(path);
     if (!minor || !symbols_of(thread, base, &symbols))
         return NULL;
     struct python *python = interpreter_made(sizeof *python, frames_of);

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from crashcheck.errors import CrashcheckError
+from crashcheck.runtime.agents.sitecustomize import note_submitters
 from crashcheck.runtime.in_child import operation, record_function
 from crashcheck.runtime.record import Recording
 from crashcheck.runtime.validate import check_calls
@@ -111,6 +112,7 @@ def write_start(start: Start, folder: Path) -> None:
 
 def _answer(call: Call) -> bytes:
     """In the child: call the function; a pickled (kind, value, text)."""
+    note_submitters()
     try:
         with operation():
             result = call.function(*call.args, **call.kwargs)

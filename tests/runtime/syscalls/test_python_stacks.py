@@ -18,6 +18,7 @@ import pytest
 
 from crashcheck.analyzer.trace.python_code import PythonCode
 from crashcheck.analyzer.trace.reader import CallSite, Trace
+from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import Kind
 from support.paths import RUNTIME_PROGRAMS
 from support.script_stacks import frames_of, traced
@@ -99,6 +100,58 @@ def test_a_script_that_is_named_relative_to_the_working_folder_is_found(tmp_path
     trace = traced(tmp_path, "/bin/sh", "-c", f"cd {tmp_path} && exec {sys.executable} -I save.py {{pool}}/f")
     ((frames, _),) = stacks(trace)
     assert (frames[0].module, frames[0].line) == (str(tmp_path / "save.py"), 2)
+
+
+POOLS = """
+import asyncio, os, sys
+from concurrent.futures import ThreadPoolExecutor
+
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+
+async def save():
+    await asyncio.get_running_loop().run_in_executor(None, os.write, fd, b"a")
+
+def begin(pool):
+    return pool.submit(os.write, fd, b"b")
+
+asyncio.run(save())
+with ThreadPoolExecutor(1) as pool:
+    for _ in range(2):
+        begin(pool).result()
+"""
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_work_of_a_pool_of_threads_has_the_lines_that_submitted_it(minor: int, tmp_path: Path) -> None:
+    python = interpreters().get(f"3.{minor}")
+    if python is None:
+        pytest.skip(f"there is no Python 3.{minor} here")
+    program = tmp_path / "pools.py"
+    program.write_text(POOLS)
+    written = [
+        (data, [(site.name, site.line) for site in frames if site.module == str(program)])
+        for frames, data in stacks(traced(tmp_path, python, str(program), "{pool}/f"))
+    ]
+    by_pool = [(b"b", [("begin", 11), ("<module>", 16)])]
+    assert written == [(b"a", [("save", 8), ("<module>", 13)]), *by_pool, *by_pool]
+
+
+@pytest.mark.parametrize("given", [None, "", "{tmp}/theirs", "{tmp}/theirs:{tmp}/more"])
+def test_what_python_loads_for_that_leaves_the_path_the_environment_and_the_users_own_module(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "sitecustomize.py").write_text("print('theirs')\n")
+    shown = "import os, sys; print(os.environ.get('PYTHONPATH'), sys.path, flush=True); open(sys.argv[1], 'w').close()"
+    command = [sys.executable, "-c", shown]
+    if given is None:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONPATH", given.replace("{tmp}", str(tmp_path)))
+    alone = subprocess.run([*command, "f"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    workload = Workload([*command, "{pool}/f"], ["*"], recorder="syscalls", cwd=tmp_path)
+    assert record(workload, tmp_path / "run").stdout.read_text() == alone
 
 
 def test_positions_are_those_that_the_interpreter_gives() -> None:
