@@ -27,7 +27,7 @@ from crashcheck import mutation_campaign, pipeline
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.mutation.mutant_search import Fate
 from crashcheck.checker.results import Finding
-from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.verdicts import prepare
 from crashcheck.config import Config, override
 from crashcheck.config import load as load_config
@@ -211,12 +211,8 @@ def _search(
 ) -> SearchResult | int | None:
     """What was found with the time used up, or the number of states that led to the first finding; None: nothing."""
 
-    def led_to() -> int:
-        """States when the state had failed that led to it: the search continued while its cause was looked for."""
-        return min((draft.found[0] for draft in search.register.drafts if draft.found[0]), default=0)
-
     def watch(progress: Progress) -> None:
-        if progress.findings and not to_the_end and led_to():
+        if progress.findings and not to_the_end and led_to(search):
             raise _Found
 
     plan = strategy_of(config, run, early=early_states(budget))
@@ -224,8 +220,14 @@ def _search(
     try:
         explored = search.run()
     except _Found:
-        return led_to()
+        return led_to(search)
     return explored if to_the_end else None
+
+
+def led_to(search: Search) -> int:
+    """States that had been executed when the state failed that led to the first finding: the search continues while
+    its cause is looked for. 0: none is known yet."""
+    return min((draft.found[0] for draft in search.register.drafts if draft.found[0]), default=0)
 
 
 def _mutate(fixed: Sequence[Bug], args: argparse.Namespace) -> int:

@@ -16,11 +16,11 @@ import numpy as np
 from bench.measure import scratch
 from bench.papers import correlated, reorderings
 from bench.papers.variants import variants
-from bench.recall import STRATEGIES, Bug, marks_of, ready
+from bench.recall import STRATEGIES, Bug, led_to, marks_of, ready
 from bench.remember import Remembering
 from crashcheck.checker.budget import Budget, Progress
 from crashcheck.checker.results import StopReason, Verdict
-from crashcheck.checker.search.crash_states import SearchResult
+from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.strategies import Ranked, Strategy
@@ -133,29 +133,29 @@ class Bench:
     def until_first(self, strategy: Strategy) -> First:
         """Search until the first proved finding."""
         started = time.perf_counter()
-        found: list[int] = []
 
         def watch(progress: Progress) -> None:
-            if progress.findings:
-                found.append(progress.executed)
+            if progress.findings and led_to(search):
                 raise _FoundFirst
 
-        executed, ended = 0, ""
+        search = self._search(strategy, watch)
         try:
-            result = self._search(strategy, watch)
+            result = _run(search)
+            found = led_to(search) if result.findings else None
             executed, ended = result.states.executed, result.stop_reason.value
         except _FoundFirst:
-            executed = found[0]
+            found = executed = led_to(search)
+            ended = ""
         finally:
             self.executor.settle()
-        return First(found[0] if found else None, round(time.perf_counter() - started, 2), executed, ended)
+        return First(found, round(time.perf_counter() - started, 2), executed, ended)
 
     def to_the_end(self, strategy: Strategy) -> SearchResult:
         """Search until the strategy or the budget ends."""
-        return self._search(strategy, lambda progress: None)
+        return _run(self._search(strategy, lambda progress: None))
 
-    def _search(self, strategy: Strategy, watch: Callable[[Progress], None]) -> SearchResult:
-        result = search_of(
+    def _search(self, strategy: Strategy, watch: Callable[[Progress], None]) -> Search:
+        return search_of(
             self.config,
             self.run,
             self.executor,
@@ -164,10 +164,7 @@ class Bench:
             folder=self.work,
             progress=watch,
             explore=False,
-        ).run()
-        if result.stop_reason is StopReason.INTERRUPTED:
-            raise KeyboardInterrupt  # not only this search
-        return result
+        )
 
     def named(self, name: str) -> Strategy:
         return strategy_of(override(self.config, strategy=name), self.run, early=early_states(self.budget))
@@ -185,6 +182,13 @@ class Bench:
         _, first, inverse = np.unique(calls, return_index=True, return_inverse=True)
         wanted = np.array([marked(event) for event in graph.event[first].tolist()], dtype=bool)
         return [int(piece) for piece in np.flatnonzero(wanted[inverse])]
+
+
+def _run(search: Search) -> SearchResult:
+    result = search.run()
+    if result.stop_reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt  # not only this search
+    return result
 
 
 def measure(bug: Bug, operations: int, states: int) -> Measured:

@@ -63,6 +63,7 @@ def measured(bug: Bug, folder: Path, operations: int, flushes: int, states: int)
         every = [persist for persist in persists(run.subject.trace, chain) if persist.what is What.FLUSH]
         for number, (persist, row) in enumerate(drawn(every, flushes)):
             mutant, work = without_flush(run, config, row), folder / f"mutant-{number}"
+            work.mkdir()
             with checking(config, mutant, work, Watching) as executor:
                 assert isinstance(executor, Watching)
                 executor.recall()
