@@ -279,7 +279,9 @@ def without(lines: set[int], instead: str, folder: Path) -> str:
         ({9}, "\t\tfdatasync(fd);", PUT, ""),  # another sync is in its place
         ({9}, "\t\tMY_FSYNC(fd);", PUT, ""),  # moved
         ({9}, "", [Frame("put", "a.c", 9)], ""),  # was run
-        ({9}, "", [Frame("other", "a.c", 99)], ""),  # the whole function was not: `unreached` names it
+        ({9}, "", [Frame("other", "a.c", 99)], "`MY_FSYNC(fd);` (a.c:9 in the base)"),  # nor was its function
+        ({9}, "", [Frame("other", "a.c", 99), Frame("put", "b.c", 5)], ""),  # its function was, perhaps
+        ({1}, "int put_away(int fd, int late)", [Frame("other", "a.c", 99)], ""),  # a function that syncs, renamed
         ({4, 5}, "", PUT, "`sync_file(fd,` (a.c:4 in the base)"),  # is known to sync
         ({4, 5}, "", [Frame("put", "a.c", 5)], ""),  # another line of the statement was on a stack
         ({13}, "", PUT, ""),  # the last call: a jump leaves no stack
@@ -287,13 +289,20 @@ def without(lines: set[int], instead: str, folder: Path) -> str:
         ({11}, "", [Frame("put", "a.c", 4)], ""),  # is not known to sync
     ],
 )
-def test_a_deleted_sync_which_the_base_did_not_run_in_a_function_that_it_did_is_named(
+def test_a_deleted_sync_which_the_base_did_not_run_is_named(
     lines: set[int], instead: str, stack: list[Frame], named: str, tmp_path: Path
 ) -> None:
     change = parse(without(lines, instead, tmp_path))
-    found = never_run(change, tmp_path / "after", tmp_path / "before", [stack], ["sync_file"])
+    found = never_run(change, tmp_path / "after", tmp_path / "before", [stack], ["sync_file", "put"])
     sentence = f"The workload does not run {named}, which the change deletes: no crash there was tested."
     assert found == ((sentence,) if named else ())
+
+
+def test_a_deleted_sync_of_a_function_that_is_named_as_not_run_is_not_named(tmp_path: Path) -> None:
+    change = parse(without({9}, "", tmp_path))
+    known = ["The workload updates no file by `put` (a.c), which the change touches: no crash there was tested."]
+    stacks = [[Frame("other", "a.c", 99)]]
+    assert never_run(change, tmp_path / "after", tmp_path / "before", stacks, ["sync_file"], known) == ()
 
 
 def test_a_pull_request_that_deletes_a_sync_which_no_run_came_to_warns(project: Project) -> None:

@@ -107,6 +107,7 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
     met = set(pairs.values())
     gone = [one for at, one in enumerate(earlier) if at not in met]
     passed: tuple[str, ...] = ()
+    own_run: RecordedRun | None = None
     base_run: RecordedRun | None = None
     try:
         if fresh or gone or parts or any(each.elsewhere for one in every for each in (one, *one.merged)):
@@ -132,18 +133,32 @@ def _compared(head: Ran, base: RunResult, version: BaseVersion, what: Base, chan
                 shown |= dict(enumerate(brought, start=min(shown, default=0) - len(brought)))
                 _merge_by_removed_persists(shown, impossible, here, there, change)
                 what = replace(what, earlier=tuple(_not_met(gone, here, there)))
-                base_run = there.run
+                own_run, base_run = here.run, there.run
         if may_delete_syncs(change):
-            if base_run is None:
-                base_run = read_recording(version.config, earlier_recording(version.recording()))
-            ran = (base_run.subject.trace, base_run.subject.provenance, version.config.folder)
-            run = recorded_stacks(*ran), syncing_functions(*ran)
-            passed = never_run(change, head.config.folder, version.config.folder, *run)
+            passed = _never_run(change, head, version, own_run, base_run)
     except CrashcheckError as error:
         what = replace(what, note=f"of the base, a kept result alone was compared: {_reason(error)}")
     if base.stop_reason is StopReason.EXHAUSTED:  # it would have found them
         shown = {at: replace(one, compared=one.compared or "introduced") for at, one in shown.items()}
     return _marked(replace(result, unreached=(*result.unreached, *passed)), shown, what)
+
+
+def _never_run(
+    change: Diff, head: Ran, version: BaseVersion, own: RecordedRun | None, base: RecordedRun | None
+) -> tuple[str, ...]:
+    """The sentence of `never_run`. `own`, `base`: what both versions recorded, if it was read."""
+    if base is None:
+        base = read_recording(version.config, earlier_recording(version.recording()))
+    here, there = head.config.folder, version.config.folder
+    ran = base.subject.trace, base.subject.provenance, there
+    rest = change, here, there, list(recorded_stacks(*ran))
+    syncing = syncing_functions(*ran)
+    if not never_run(*rest, syncing, head.result.unreached):
+        return ()
+    if own is None:
+        own = read_recording(head.config, earlier_recording(head.folder))
+    renamed = syncing_functions(own.subject.trace, own.subject.provenance, here)
+    return never_run(*rest, syncing | renamed, head.result.unreached)
 
 
 def _compared_nodes(head: Ran, base: RunResult, version: BaseVersion, what: Base) -> RunResult:

@@ -200,7 +200,7 @@ def unreached(diff: Diff, folder: Path, stacks: Iterable[Stack], what: str = WOR
     updates = _calls_of(called, _UPDATES)
     jumped = set(_called_by_jumps(repository.root, lines))
     missed = [
-        f"`{function.name}` ({function.file})" if function.name else function.file
+        function.shown
         for function in _functions(texts)
         if function.touched
         and function.may_update(updates)
@@ -217,15 +217,25 @@ def may_delete_syncs(diff: Diff) -> bool:
     return any(_SYNC_WORD.search(text) for removal in removals for text in removal.old.values())
 
 
-def never_run(diff: Diff, folder: Path, base: Path, stacks: Iterable[Stack], syncing: Iterable[str]) -> tuple[str, ...]:
-    """A sentence that names syncs, flushes and fences which the change deletes, and which the run of the base passed.
+def never_run(
+    diff: Diff,
+    folder: Path,
+    base: Path,
+    stacks: Iterable[Stack],
+    syncing: Iterable[str],
+    known: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """A sentence that names syncs, flushes and fences which the change deletes, and to which the run of the base did
+    not come: their lines were on none of its stacks. What a crash leaves without them shows in no run.
 
-    Their functions were on its stacks, their lines were not: what a crash leaves without them shows in no run.
-
-    `folder`: of the project; `base`: the same in the base, of which the stacks are; `syncing`: functions.
+    `folder`: of the project; `base`: the same in the base, of which the stacks are; `syncing`: functions of both.
+    `known`: sentences of `unreached`; what is in a function that they name is left out.
     """
     repository, here = repository_of(base), repository_of(folder)
+    stacks = list(stacks)
     reached = _lines_of(stacks)
+    named = {word for place in chain.from_iterable(stacks) for word in _words(place.function)}
+    named.update(_called_by_jumps(repository.root, reached))
     calls = _calls_of(syncing, _SYNCS, _NAMED_AFTER_SYNCS, _FLUSHES, _SHELL_SYNC)
     deleted = {
         file.before: found
@@ -239,7 +249,9 @@ def never_run(diff: Diff, folder: Path, base: Path, stacks: Iterable[Stack], syn
         f"`{' '.join(function.lines[at].split())}` ({function.file}:{at} in the base)"
         for function in _functions(texts)
         if function.lines.keys() & reached[function.file]
+        or (function.name not in named and not any(function.shown in sentence for sentence in known))
         for at in sorted(function.lines.keys() & deleted[function.file])
+        if calls.search(function.texts[0] if at == min(function.lines) else function.lines[at])
         if not reached[function.file] & {*function.statement(at)} and not function.may_jump(at)
     ]
     if not passed:
@@ -344,6 +356,10 @@ class _Function:
     touched: bool = False
     texts: list[str] = field(default_factory=list)
     lines: dict[int, str] = field(default_factory=dict)  # those that are numbered
+
+    @property
+    def shown(self) -> str:
+        return f"`{self.name}` ({self.file})" if self.name else self.file
 
     def add(self, line: _Line) -> None:
         self.touched |= line.touched and not _OTHER.match(line.text)
