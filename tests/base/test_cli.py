@@ -182,6 +182,13 @@ def test_help_loads_neither_llvm_nor_numpy() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_a_subcommand_starts_without_the_options_of_the_others() -> None:
+    code = "import sys; from crashcheck import cli; cli.main(['version']); "
+    code += "print([name for name in cli.SUBCOMMANDS if f'crashcheck.cli.{name}' in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['version']"
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

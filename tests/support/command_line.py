@@ -8,6 +8,7 @@ its parent.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -67,12 +68,16 @@ def _serve(channel: socket.socket) -> None:
     sys.path.insert(0, str(SOURCES))
     import crashcheck
     from crashcheck.checker.kept import keys
+    from crashcheck.errors import CrashcheckError
+    from crashcheck.runtime import build
 
     for module in pkgutil.walk_packages(crashcheck.__path__, "crashcheck."):
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)
     importlib.import_module("numpy.ma")  # by numpy when a run first needs it
-    keys.sources()  # once for all commands
+    keys.sources()  # once for all commands, as the names of what was compiled
+    with contextlib.suppress(CrashcheckError):
+        build.is_built()
     gc.collect()
     gc.freeze()
     with selectors.DefaultSelector() as selector:
