@@ -88,7 +88,12 @@ class ShownNames:
         self._gone = frozenset((call.inode, call.folder, call.name) for call in gone)
         moves = [call for call in name_events(trace) if isinstance(call, Rename)]
         left = Counter((call.folder, call.name) for call in moves)
-        self._stable = frozenset(name for name, many in left.items() if many > 1)  # chance does not repeat itself
+        # chance does not repeat itself, unless a process writes all its files under one name that it chose at first
+        self._stable = frozenset(
+            (folder, name)
+            for (folder, name), many in left.items()
+            if many > 1 and not _HEX.fullmatch(splitext(name)[0])
+        )
         self._last = {(call.inode, call.folder, call.name): call.to_name for call in moves}  # what a file gets next
         self._shown: dict[str, str] = {}
         self._many: dict[tuple[int, str], int] = {}

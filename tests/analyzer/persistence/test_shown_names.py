@@ -191,6 +191,15 @@ def test_what_is_added_to_a_name_twice_is_no_chance(tmp_path: Path) -> None:
     assert updates[0].change.text == "the creation of cfg.json.unsealed"
 
 
+def test_hexadecimal_digits_are_chance_although_a_process_uses_them_twice(tmp_path: Path) -> None:
+    t = builder(tmp_path)
+    for last in ("a.cache", "b.cache"):
+        t.open("331fb881a78f")
+        t.move("331fb881a78f", last)
+    _, updates = name_updates(t.trace())
+    assert updates[0].change.text == "the creation of XXXXXX"
+
+
 def test_a_name_of_a_letter_is_in_no_other(tmp_path: Path) -> None:
     t = builder(tmp_path)
     for name, last in (("a-newcomer", "a"), ("avocadotree", "av")):
