@@ -122,8 +122,19 @@ def _instead(subject: Subject, cause: Cause) -> str:
     alone = judged_by_snapshots(cause.verdict)  # each file is
     if not alone and len({int(graph.file[row]) for row in content}) > 1:
         return "let recovery accept a crash between the two, or put both into one file"
-    changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else ""
+    changes = f"{subject.path_of(pieces[0])} changes in parts; " if cause.torn and pieces else _after(subject, cause)
     return f"{changes}write a new file, sync it, and rename it over the old one"
+
+
+def _after(subject: Subject, cause: Cause) -> str:
+    """How a write in place may come after the next one of the same file, for a check that knows which needs which."""
+    if cause.kept is None or cause.lost is None or judged_by_snapshots(cause.verdict):
+        return ""
+    first, then = (subject.place(piece) for piece in (cause.kept, cause.lost))
+    rows = [subject.graph.whole(piece) for piece in (cause.kept, cause.lost)]
+    if first is None or then is None or first.point == then.point or (subject.graph.kind[rows] != DATA).any():
+        return ""
+    return f"let the write at {line_of(first)} follow that at {line_of(then)} and a sync; or "
 
 
 def _in_use(subject: Subject, row: int) -> bool:

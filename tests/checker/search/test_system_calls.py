@@ -437,6 +437,25 @@ def advised(tmp: Path, program: Program, kind: int) -> str:
     return missing_call(subject, killed).words
 
 
+def test_a_write_in_place_by_another_line_may_have_to_follow_the_next_one(tmp_path: Path) -> None:
+    def program(t: CallsBuilder) -> None:
+        t.fsync("f")
+        for t.site, offset in ((1, 0), (2, 4096)):
+            t.write("f", offset, b"new")
+            t.fsync("f")
+
+    run = Recorded(tmp_path, program, {"f": bytes(8192)}, "ext4")
+    places = SitePlaces(run.trace, {line: Location("q.c", line, 1, "add", "", ()) for line in (1, 2)})
+    subject = Subject(run.trace, run.graph, run.space, run.content, places)
+    header, record = np.flatnonzero(run.graph.kind == DATA).tolist()
+    failed = Verdict(Outcome.FAIL, 1, None, "", False, 0.0)
+    killed = Cause(FindingKind.ATOMICITY, run.space.full(0), failed, record, header, prefix=True)
+    assert missing_call(subject, killed).words == (
+        "no sync can help: let the write at q.c:1 follow that at q.c:2 and a sync; or write a new file, sync it, and "
+        "rename it over the old one"
+    )
+
+
 @pytest.mark.parametrize(
     ("program", "model"),
     [(gzip_synchronous, "posix"), (dpkg_status, "posix"), (sed_in_place, "ext4-strict"), (sed_in_place, "xfs")],
