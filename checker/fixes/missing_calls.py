@@ -127,7 +127,7 @@ def _instead(subject: Subject, cause: Cause) -> str:
 
 
 def _after(subject: Subject, cause: Cause) -> str:
-    """How a write in place may come after the next one of the same file, for a check that knows which needs which."""
+    """That a write in place may have to follow the next one of the same file: a check knows which needs which."""
     if cause.kept is None or cause.lost is None or judged_by_snapshots(cause.verdict):
         return ""
     first, then = (subject.place(piece) for piece in (cause.kept, cause.lost))
