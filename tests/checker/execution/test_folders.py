@@ -27,8 +27,9 @@ from support.checked_worlds import World, two_stores
 from support.tracing import TraceBuilder
 
 # `judge` passes unless the store at 64 survived without the one at 0, or the bytes are not those of the run.
+# It is started for each state: what one case needs, it imports.
 CHECK = """
-import os, signal, subprocess, sys, time
+import os, sys
 def judge(folder):
     data = open(folder + "/p", "rb").read()
     return data[0] in (0, 1) and data[64] in (0, 2) and data[0] >= data[64] // 2
@@ -91,7 +92,7 @@ def test_one_process_judges_all_states_but_those_that_are_confirmed(
 # Each ends or answers badly at some folder, and is right about a folder that it is given alone.
 HOSTILE = {
     "dies": "    if number == 2: os._exit(3)\n    answer(folder, judge(folder))\n",
-    "is killed": "    if number == 2: os.kill(os.getpid(), signal.SIGSEGV)\n    answer(folder, judge(folder))\n",
+    "is killed": "    if number == 2: os.kill(os.getpid(), 11)\n    answer(folder, judge(folder))\n",
     "ends early": "    answer(folder, judge(folder))\n    if number == 2: break\n",
     "closes its output": "    if number == 2: os.close(1)\n    else: answer(folder, judge(folder))\n",
     "answers twice": "    answer(folder, judge(folder))\n    if number == 2: answer(folder, not judge(folder))\n",
@@ -105,7 +106,7 @@ HOSTILE = {
     "    answer(folder, cache.setdefault(key, judge(folder)))\n",
     "prints other lines": "    print('ok 1 -', folder); print('fail', number)\n    answer(folder, judge(folder))\n"
     "    print('done'); print('ok', flush=True)\n",
-    "leaves a process": "    subprocess.Popen(['sleep', '1000'], start_new_session=True, cwd='/')\n"
+    "leaves a process": "    import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True, cwd='/')\n"
     "    answer(folder, judge(folder))\n",
 }
 
@@ -168,7 +169,7 @@ def test_a_check_that_answers_when_its_input_ends_gets_a_process_for_each_state(
         ("kept = open(folder + '/p')", "{pool}/p"),
         ("os.chdir(folder)", "{pool}"),
         ("import mmap; kept = mmap.mmap(os.open(folder + '/p', os.O_RDWR), 4096)", "{pool}/p"),
-        ("subprocess.Popen(['sleep', '1000'], cwd=folder)", "{pool}"),
+        ("import subprocess; subprocess.Popen(['sleep', '1000'], cwd=folder)", "{pool}"),
     ],
 )
 def test_a_check_that_still_uses_a_folder_when_it_answers_gets_one_folder(
@@ -188,7 +189,8 @@ def test_a_check_that_still_uses_a_folder_when_it_answers_gets_one_folder(
 
 def test_what_a_check_has_started_stays_as_long_as_its_process(given_folders: Callable[..., World]) -> None:
     served = (
-        "server = subprocess.Popen([sys.executable, '-c', 'import os, time\\nif not os.fork(): time.sleep(1000)'])\n"
+        "import subprocess\nwaits = 'import os, time\\nif not os.fork(): time.sleep(1000)'\n"
+        "server = subprocess.Popen([sys.executable, '-S', '-c', waits])\n"
     )
     body = "server.wait()\nfor number, folder in lines():\n    (child,) = PIDS()\n"
     pids = "PIDS = lambda: [p for p in os.listdir('/proc') if p.isdigit() and MARK in CMD(p)]\n"
@@ -213,7 +215,7 @@ def test_what_a_check_has_started_stays_as_long_as_its_process(given_folders: Ca
         ("for _, folder in lines(): answer(folder, False, 'why not')", Outcome.FAIL, "why not\n"),
         ("for _, folder in lines(): answer(folder, True); os._exit(3)", Outcome.FAIL, "ok\n"),
         ("os.abort()", Outcome.SIGNAL, ""),
-        ("os.kill(os.getpid(), signal.SIGKILL)", Outcome.SIGNAL, ""),
+        ("os.kill(os.getpid(), 9)", Outcome.SIGNAL, ""),
         ("pass", Outcome.FAIL, "The check gave no answer: "),
         (
             "for _, folder in lines(): answer(folder, True); answer(folder, True)",
@@ -221,7 +223,7 @@ def test_what_a_check_has_started_stays_as_long_as_its_process(given_folders: Ca
             "gave 2 answers for one",
         ),
         ("for _, folder in lines(): print('ok', folder, end='')", Outcome.FAIL, "The check gave no answer: "),
-        ("subprocess.Popen(['sleep', '1000'])\n" + GOOD, Outcome.PASS, "ok\n"),
+        ("import subprocess; subprocess.Popen(['sleep', '1000'])\n" + GOOD, Outcome.PASS, "ok\n"),
     ],
 )
 def test_a_process_that_is_given_one_folder_ends_as_it_judges_that(

@@ -22,6 +22,7 @@ from crashcheck.interruption import KeepOn, always
 from crashcheck.stages import strategy_setup
 from support.command_line import run_crashcheck
 from support.compilers import needs_libpmem
+from support.examples import build_only_what_was_edited
 from support.paths import EXAMPLES
 from support.reports.runs import LEVEL_HASH
 from support.reports.suggestions import accept, suggested
@@ -46,6 +47,7 @@ def copied(name: str, tmp_path: Path) -> Path:
     shutil.copytree(
         EXAMPLES / name, folder, ignore=shutil.ignore_patterns("buggy", "fixed", "check", "*.json", ".crashcheck")
     )
+    build_only_what_was_edited(folder)
     return folder
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.command_line import run_crashcheck
+from support.examples import build_only_what_was_edited
 from support.paths import EXAMPLES
 
 EXAMPLE = EXAMPLES / "level-hash"
@@ -23,6 +24,7 @@ def project(tmp_path: Path) -> Path:
     for file in EXAMPLE.iterdir():
         if file.suffix in (".c", ".h", ".toml") or file.name == "Makefile":
             shutil.copy(file, folder)
+    build_only_what_was_edited(folder)
     git(folder.parent, "init", "--quiet", "--initial-branch=main")
     git(folder.parent, "add", ".")
     git(folder.parent, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "--quiet", "--message=x")
