@@ -245,7 +245,7 @@ struct interpreter {
 };
 void *interpreter_made(size_t size, frames_of_interpreter *frames); /* codes.c: of a struct that begins with the interpreter */
 struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path);
-uint32_t python_minor(const char *path); /* python.c: N of a Python 3.N, 0 of others */
+bool python_preloads(struct tracee *thread, const char *path); /* python.c: whether what was executed loads a module first */
 struct interpreter *shell_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *perl_of(struct tracee *thread, uint64_t base, const char *path);
 struct interpreter *php_of(struct tracee *thread, uint64_t base, const char *path);

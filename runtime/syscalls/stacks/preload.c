@@ -20,7 +20,6 @@
 #define AGENT "-agentpath:"
 #define MOST_WORDS (1u << 20)   /* of arguments and environment */
 #define LONGEST_VALUE 4096u
-#define OLDEST_PYTHON 8         /* 3.8: no other one can read our module */
 #define CODE_64 0x33            /* the segment of 64-bit code */
 
 static char option[2 * PATH_ROOM]; /* --require="FILE", empty: nothing is loaded */
@@ -177,7 +176,7 @@ static void load_agent(struct tracee *thread, struct user_regs_struct *now, uint
 void preload_begin(struct tracee *thread, const char *path)
 {
     struct user_regs_struct now;
-    bool node = option[0] && is_node(path), java = agent[0] && is_java(path), python = folder[0] && python_minor(path) >= OLDEST_PYTHON;
+    bool node = option[0] && is_node(path), java = agent[0] && is_java(path), python = folder[0] && python_preloads(thread, path);
     if ((!node && !java && !python) || !is_ours(thread) || ptrace(PTRACE_GETREGS, thread->tid, NULL, &now) != 0 || now.cs != CODE_64)
         return;
     uint64_t *words = malloc((MOST_WORDS + 1) * sizeof *words);

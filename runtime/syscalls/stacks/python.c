@@ -19,6 +19,7 @@
 #define KNOWN 1024u           /* codes of a process */
 #define NO_FUNCTIONS 3        /* owner of a frame, and any above: it is no function's */
 #define TAGS 7u               /* of a reference in a frame, from 3.14 on */
+#define OLDEST 8u             /* 3.8: no other one can read the module that is loaded first */
 
 enum { OBJECT_TYPE = 8, OBJECT_SIZE = 16, BYTES_DATA = 32, TEXT_LENGTH = 16, TEXT_STATE = 32 };
 
@@ -80,7 +81,7 @@ static uint64_t word_in(const unsigned char *bytes, unsigned offset)
 }
 
 /* 3.N of a file named python3.N or libpython3.N.so*; 0 of others, as builds for debugging and without a lock. */
-uint32_t python_minor(const char *path)
+static uint32_t minor_of(const char *path)
 {
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
@@ -137,7 +138,7 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *path)
 {
     struct symbols symbols;
-    uint32_t minor = python_minor(path);
+    uint32_t minor = minor_of(path);
     if (!minor || !symbols_of(thread, base, &symbols))
         return NULL;
     struct python *python = interpreter_made(sizeof *python, frames_of);
@@ -212,8 +213,8 @@ static size_t text_at(struct tracee *thread, const struct python *python, uint64
     return size;
 }
 
-/* Whether the process runs what its option -c gives, as far as its arguments show. */
-static bool is_typed(struct tracee *thread)
+/* The first of the interpreter's options that is one of `letters`, as far as the arguments show; 0: none of them. */
+static char option_among(struct tracee *thread, const char *letters)
 {
     char path[64], arguments[PATH_MAX] = {0};
     snprintf(path, sizeof path, "/proc/%d/cmdline", thread->tid);
@@ -223,13 +224,23 @@ static bool is_typed(struct tracee *thread)
         close(fd);
     const char *at = arguments + strlen(arguments) + 1;
     for (; at - arguments < size && at[0] == '-' && at[1]; at += strlen(at) + 1) {
-        size_t plain = at[1] == '-' ? strlen(at) : strcspn(at, "cmWX");
-        if (at[plain] == 'c' || at[plain] == 'm')
-            return at[plain] == 'c';
-        if (at[plain] && !at[plain + 1])
-            at += strlen(at) + 1; /* -W and -X have a value */
+        for (const char *letter = at + 1; at[1] != '-' && *letter; letter++) {
+            if (strchr(letters, *letter))
+                return *letter;
+            if (strchr("cm", *letter))
+                return 0;
+            if (strchr("WX", *letter)) { /* have a value */
+                at += letter[1] ? 0 : strlen(at) + 1;
+                break;
+            }
+        }
     }
-    return false;
+    return 0;
+}
+
+bool python_preloads(struct tracee *thread, const char *path)
+{
+    return minor_of(path) >= OLDEST && !option_among(thread, "IES");
 }
 
 static uint32_t read_code(struct tracee *thread, const struct python *python, const struct code_key *key)
@@ -238,7 +249,7 @@ static uint32_t read_code(struct tracee *thread, const struct python *python, co
     struct cc_code head = {.version = 3u << 8 | python->minor, .first_line = key->first_line};
     unsigned char lines[BYTES_DATA];
     size_t file = path_absolute(thread, bytes, text_at(thread, python, key->file, bytes, PATH_MAX));
-    if (file == strlen("<string>") && memcmp(bytes, "<string>", file) == 0 && is_typed(thread))
+    if (file == strlen("<string>") && memcmp(bytes, "<string>", file) == 0 && option_among(thread, "cm") == 'c')
         file = strlen(strcpy(bytes, "<-c>"));
     size_t name = text_at(thread, python, key->name, bytes + file, LONGEST_NAME);
     if (!file || !name || memory_read(thread, key->lines, lines, sizeof lines) != sizeof lines ||

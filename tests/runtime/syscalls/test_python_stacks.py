@@ -136,15 +136,26 @@ def test_work_of_a_pool_of_threads_has_the_lines_that_submitted_it(minor: int, t
     assert written == [(b"a", [("save", 8), ("<module>", 13)]), *by_pool, *by_pool]
 
 
-@pytest.mark.parametrize("given", [None, "", "{tmp}/theirs", "{tmp}/theirs:{tmp}/more"])
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        (None, []),
+        ("", []),
+        ("{tmp}/theirs", []),
+        ("{tmp}/theirs:{tmp}/more", ["-W", "ignore"]),
+        (None, ["-Wignore", "-I"]),
+        ("{tmp}/theirs", ["-ES"]),
+        ("{tmp}/theirs", ["-S"]),
+    ],
+)
 def test_what_python_loads_for_that_leaves_the_path_the_environment_and_the_users_own_module(
-    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str | None, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "sitecustomize.py").write_text("print('theirs')\n")
     shown = "import os, sys; print(os.environ.get('PYTHONPATH'), sys.path, flush=True); open(sys.argv[1], 'w').close()"
-    command = [sys.executable, "-c", shown]
+    command = [sys.executable, *options, "-c", shown]
     if given is None:
         monkeypatch.delenv("PYTHONPATH", raising=False)
     else:
