@@ -179,7 +179,8 @@ def _curves(report: Report, planted: Sequence[Measured]) -> Iterator[str]:
     )
     yield ""
     yield from terms(
-        median_states="executed until the state that led to the first proved finding; a bug that was not found counts as later than all",
+        median_states="executed until the state that led to the first proved finding; a bug that was not found counts "
+        "as later than all",
         area="under the curve to 1,000 states; 1 would be every bug at once",
         seconds="of all searches until the first finding or the end, with their preparation. `bounded` has none: its "
         "states are the first ones of `exhaustive`, and it takes the verdicts of that run",
