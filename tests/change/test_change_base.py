@@ -28,7 +28,7 @@ def test_crashcheck_fix_puts_back_what_the_change_deleted(project: Project) -> N
     project.write(PERSISTED)
     base = (project.folder / "ledger.c").read_text(encoding="utf-8")
     project.write("")
-    project.run()
+    project.run(fixes=True)
     code, printed = project.fix()
     assert (code, f"put back `{PERSISTED}` in put at ledger.c:17" in printed) == (0, True), printed
     assert project.fix("--apply") == (0, printed[: printed.index("\n---")] + "edited ledger.c\n")
@@ -125,7 +125,7 @@ def test_with_a_kept_result_the_base_is_recorded_but_not_searched_to_compare_sta
     project.checkout_elsewhere("push", "main~1")
     assert project.search("--keep-for-base") == (0, "")
     project.checkout_elsewhere("pull", "origin/main")
-    code, report = project.run()
+    code, report = project.run(fixes=True)
     assert (code, compared(report), project.bases()) == (1, ["introduced"], ["built\n"])
     assert not list((project.folder / ".crashcheck" / "base").glob("*/tree/.crashcheck/*/fixes.json"))  # of a search
 
@@ -274,7 +274,7 @@ def book(flush: str = "_mm_clflush(at);", third: str = "persist(&book->shut.valu
 def test_a_flush_deleted_in_a_helper_is_one_bug_that_names_the_line_and_puts_it_back(project: Project) -> None:
     project.write("", more=book())
     project.write("", more={**book(), "persist.h": book()["persist.h"].replace("    _mm_clflush(at);\n", "")})
-    code, report = project.run()
+    code, report = project.run(fixes=True)
     (finding,) = report["findings"]
     assert (code, finding["compared"], finding["in_diff"]) == (1, "introduced", True)
     assert finding["message"].endswith(": this change removes `_mm_clflush(at);` from persist (persist.h:3)")
@@ -294,7 +294,7 @@ def test_what_the_deleted_line_alone_does_not_explain_stays_a_bug_of_its_own(pro
     third = book(third="")["ledger.c"]
     helper = book()["persist.h"].replace("    _mm_clflush(at);\n", "")
     project.write("", more={"ledger.c": third, "persist.h": helper})
-    _, report = project.run()
+    _, report = project.run(fixes=True)
     fixes = [finding["fix"]["words"] for finding in report["findings"]]
     own = "`persist(&book->shut.value);` in closed at ledger.c:32"
     assert sorted(fixes) == [

@@ -67,9 +67,9 @@ class Project:
         done = run_crashcheck("run", *options, cwd=self.folder, env=self.environment)
         return done.returncode, re.sub(r"^crashcheck: .* in this phase\)\n", "", done.stderr, flags=re.MULTILINE)
 
-    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
-        """The exit code of a run against the first commit, and its JSON report."""
-        words = ["run", "--base", "main~1", "--format", "json=out.json", *options]
+    def run(self, *options: str, fixes: bool = False) -> tuple[int, dict[str, Any]]:
+        """The exit code of a run against the first commit, and its JSON report. `fixes`: it suggests fixes."""
+        words = ["run", "--base", "main~1", "--format", "json=out.json", *([] if fixes else ["--no-fixes"]), *options]
         done = run_crashcheck(*words, cwd=self.folder, env=self.environment)
         print(done.stdout, done.stderr)
         return done.returncode, json.loads((self.folder / "out.json").read_text(encoding="utf-8"))
