@@ -191,7 +191,7 @@ class NodeSearch:
             between=self._explain,
             cost=lambda candidate, _: 0 if candidate.choice.followed else 1,
         )
-        left_s = self._meter.explaining_left_s
+        left_s = self._meter.reporting_left()
         timer = Timer(left_s or 0.0, self._under_way.end)
         timer.daemon = True
         if left_s is not None:
@@ -359,7 +359,7 @@ class NodeSearch:
         self._since_explained = 0
         key, failure = next(iter(self._explaining.items()))
         self._show(explaining=ended)
-        left_s = self._meter.explaining_left_s
+        left_s = self._meter.reporting_left()
         if left_s is not None and left_s <= (len(self._explaining) * self._placed_s if ended else 0.0):
             self._finish(key, None, "the budget ended before it was minimised", place=left_s > 0.0)
             return ended

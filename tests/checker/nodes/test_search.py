@@ -8,15 +8,18 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 
-from crashcheck.checker.budget import Budget
+from crashcheck.checker.budget import Budget, Meter
 from crashcheck.checker.evidence import ActionOrder
+from crashcheck.checker.nodes import search as nodes_search
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.paths import Branch, SleepPath
 from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks, execute, execution_of
@@ -448,6 +451,21 @@ def test_a_run_that_the_end_of_the_budget_ended_in_a_long_action_is_named() -> N
         r"is delivered",
         warning,
     )
+
+
+def test_minimising_leaves_half_of_the_tenth_beyond_the_budget_to_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of which each run takes a second; four are made at a time to minimise one."""
+    program, runs = two_phase_commit(planted=True, votes="yyyyyyyyyyn"), list[MessageWorld]()
+
+    def world(program: MessageProgram) -> MessageWorld:
+        runs.append(MessageWorld(program))
+        return runs[-1]
+
+    monkeypatch.setattr(nodes_search, "Meter", partial(Meter, clock=lambda: float(len(runs))))
+    monkeypatch.setattr(nodes_search, "Timer", Mock())
+    (finding,) = searched(program, "dfs", seconds=100, world=world).findings
+    assert finding.note == "the budget ended before it was minimised"
+    assert 100 <= len(runs) < 109
 
 
 class Counted(MessageWorld):
