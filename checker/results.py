@@ -29,6 +29,7 @@ COUNTED = "crash points were counted"  # ends `StateCounts.feasible_note` where 
 CRASHED = "recoveries were crashed"  # the same, of recoveries
 HALF_STORE = "tear=8"  # in a finding's model: half of a misaligned store of at most 8 bytes survives
 CRASH_STATE = "crash state"  # what most searches check
+CONTROL_GUIDE = "docs/nodes.md#what-is-not-controlled"
 NODE_RUN = "run"  # of several nodes: what a search over orders of actions checks
 BLIND = (  # a warning
     "the check also passes if, after the whole workload, the files that it changed are filled with zeros, and if each "

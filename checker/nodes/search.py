@@ -25,7 +25,7 @@ from crashcheck.checker.nodes.runs import AT_END, Ending, NodeRun, RunFailure, R
 from crashcheck.checker.nodes.strategies import REDUCED, Again, NodePlan, frontier_of
 from crashcheck.checker.nodes.under_way import RunsUnderWay
 from crashcheck.checker.nodes.unused import Used
-from crashcheck.checker.results import NODE_RUN, Discovery, Finding, StateCounts, StopReason
+from crashcheck.checker.results import CONTROL_GUIDE, NODE_RUN, TO_SETTLE, Discovery, Finding, StateCounts, StopReason
 from crashcheck.checker.search.loop import Loop
 from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.search.schedules import Execution, Schedules
@@ -383,7 +383,7 @@ class NodeSearch:
         best = placed or best
         uncertain = ""
         if best.uncontrolled:
-            uncertain = f"the run is not fully under control: {', '.join(best.uncontrolled)}"
+            uncertain = f"the run is not fully under control: {', '.join(best.uncontrolled)}{TO_SETTLE}{CONTROL_GUIDE}"
         finding = self._describer.finding(Minimal(best, pair), self._token(until_failure(best)), note, uncertain)
         known = self._findings.get(finding.id)
         self._ids[key] = finding.id

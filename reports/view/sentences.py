@@ -246,7 +246,8 @@ def _unseen(result: RunResult) -> str:
     shown += [f"{len(found) - _REASONS} more"] * (len(found) > _REASONS)
     listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
     ways = "; ".join(dict.fromkeys(line(one.way_out, 200) for one in found[:_REASONS]))
-    return f"No verdict: not all changes were recorded: {listed}; {checked(result)}. To get a verdict: {ways}"
+    what = "the nodes were not fully under control" if of_nodes(result) else "not all changes were recorded"
+    return f"No verdict: {what}: {listed}; {checked(result)}. To get a verdict: {ways}"
 
 
 def _more(findings: int, unproved: int) -> tuple[tuple[int, str], ...]:
@@ -266,7 +267,11 @@ def counted(result: RunResult) -> str:
     failing = sum(finding.states for finding in result.uncertain)
     amounts = (
         _amount("finding", result.findings),
-        _amount("uncertain finding", result.uncertain, plural(failing, "failing state")),
+        _amount(
+            "uncertain finding",
+            result.uncertain,
+            plural(failing, "failing run" if of_nodes(result) else "failing state"),
+        ),
     )
     what = " and ".join(filter(None, amounts))
     if not what and policy.unseen(result):

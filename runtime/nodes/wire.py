@@ -12,6 +12,12 @@ from crashcheck.runtime.nodes.actions import NodeError
 
 _FRAME = struct.Struct("<BBHIQII")
 _PIECE_BYTES = 1 << 18
+_OUR_CALLS = ("ptrace: ", "seccomp: ", "process_vm_readv: ")
+_PERMIT = "The system, or the container, has to permit this call: it is how nodes are controlled."
+_NAME_A_PROGRAM = (
+    "Name a program that can be executed, as its interpreter can: a path is from the folder of crashcheck.toml; other "
+    "names are searched for in PATH."
+)
 
 
 class NodeOrder(IntEnum):
@@ -73,11 +79,9 @@ class WireFrame(NamedTuple):
 def error_of(frame: WireFrame, node: str) -> NodeError:
     """Why a run cannot continue, of an event FAILED or UNREST. `node`: its name."""
     if frame.tag == NodeEvent.FAILED:
-        return NodeError(
-            "node-failed",
-            f"{node}: {frame.data.decode(errors='replace')}",
-            "Make sure that the command can be run and that ptrace is permitted.",
-        )
+        why = frame.data.decode(errors="replace")
+        ours = why.startswith(_OUR_CALLS)
+        return NodeError("node-failed", f"{node}: {why}", _PERMIT if ours else _NAME_A_PROGRAM)
     return NodeError(
         "node-unrest",
         f"{node} did not come to rest within 10 s",

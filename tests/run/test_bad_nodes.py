@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,42 @@ def test_what_is_no_program_for_this_machine_is_refused(refused, content: bytes,
 )
 def test_a_configuration_that_cannot_be_run_is_refused(refused, text: str, message: str) -> None:  # type: ignore[no-untyped-def]
     assert message in refused(text)
+
+
+PROCESS_VM_READV, MOUNT = 310, 165
+# Its first argument is the number of a system call, which is not permitted to the command that follows.
+REFUSING = """
+import ctypes, os, struct, sys
+load, equal, answer = 0x20, 0x15, 0x06  # of BPF
+steps = [(load, 0, 0, 0), (equal, 0, 1, int(sys.argv[1])), (answer, 0, 0, 0x50001), (answer, 0, 0, 0x7fff0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, struct.pack("<H6xQ", len(steps), ctypes.addressof(program)), 0, 0) == 0
+os.execv(sys.executable, [sys.executable, "-m", *sys.argv[2:]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            PROCESS_VM_READV,
+            "n0: process_vm_readv: Operation not permitted [node-failed]\n  The system, or the container, has to",
+        ),
+        (
+            MOUNT,
+            "No verdict: the nodes were not fully under control: n0: process numbers, without mounts in a namespace; "
+            "the only feasible run checked. To get a verdict: docs/nodes.md#what-is-not-controlled\n",
+        ),
+    ],
+    ids=["memory of other processes", "mounts"],
+)
+def test_a_system_that_does_not_permit_what_nodes_need_is_named_with_the_way_out(
+    tmp_path: Path, call: int, message: str
+) -> None:
+    (tmp_path / "crashcheck.toml").write_text('[[node]]\ncommand = "true"\n')
+    command = [sys.executable, "-c", REFUSING, str(call), "crashcheck", "run"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert message in ended.stdout + ended.stderr

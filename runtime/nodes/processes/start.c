@@ -29,6 +29,7 @@
 #define PLACE "/media" /* where a node finds its folder */
 #define STACK_MOST (1u << 21)
 #define CODE_SEGMENT 0x33 /* of 64-bit programs */
+#define NO_FILTER 255 /* a status that is no error's number */
 
 struct command {
     const struct node *node;
@@ -111,9 +112,9 @@ static bool own_temporary(const struct command *command)
     return done;
 }
 
-enum { PLACED = 1, TEMPORARY = 2 }; /* what the process of the node reports of itself */
+enum { PLACED = 1, TEMPORARY = 2, NUMBERED = 4 }; /* what the process of the node reports of itself */
 
-/* The node's process until it becomes its program. The status with which it ends is the error. */
+/* The node's process until it becomes its program. The status with which it ends is the error, or NO_FILTER. */
 static _Noreturn void become(const struct command *command, int hello, const int *outputs, char byte)
 {
     int null = open("/dev/null", O_RDONLY);
@@ -130,21 +131,24 @@ static _Noreturn void become(const struct command *command, int hello, const int
         dup3(hello, 3, O_CLOEXEC) < 0)
         _exit(errno);
     syscall(SYS_close_range, 4, ~0u, 0);
-    if (send(3, &byte, 1, 0) != 1 || recv(3, &byte, 1, 0) != 1 || !filter_install(command->node))
-        _exit(errno ? errno : EPERM);
+    if (send(3, &byte, 1, 0) != 1 || recv(3, &byte, 1, 0) != 1)
+        _exit(errno);
+    if (!filter_install(command->node))
+        _exit(NO_FILTER);
     environ = command->variables;
     execvp(command->words[0], command->words);
     _exit(errno);
 }
 
-/* Ends with us, and all that is in its namespace ends with it. */
-static _Noreturn void be_init(struct command *command, int hello, const int *outputs, bool apart, uid_t user, gid_t group)
+/* Ends with us, and all that is in its namespace ends with it. `user`: in a user namespace of its own. */
+static _Noreturn void be_init(struct command *command, int hello, const int *outputs, bool apart, bool user, uid_t id,
+                              gid_t group)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (apart && user)
-        map_ids(user, group);
-    if (apart && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
-        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    if (user)
+        map_ids(id, group);
+    bool numbered = apart && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
     bool placed = apart && place_folder(command);
     bool temporary = apart && own_temporary(command);
     char before[16];
@@ -154,19 +158,30 @@ static _Noreturn void be_init(struct command *command, int hello, const int *out
         write_text("/proc/sys/kernel/ns_last_pid", before);
     pid_t child = fork();
     if (child == 0)
-        become(command, hello, outputs, (char)((placed ? PLACED : 0) | (temporary ? TEMPORARY : 0)));
+        become(command, hello, outputs, (char)((placed ? PLACED : 0) | (temporary ? TEMPORARY : 0) | (numbered ? NUMBERED : 0)));
     syscall(SYS_close_range, 0, ~0u, 0);
     for (;;)
         if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD) /* all have ended */
             pause();
 }
 
-static pid_t fork_apart(bool *apart)
+static pid_t clone_apart(unsigned long more)
 {
-    unsigned long user = geteuid() ? CLONE_NEWUSER : 0;
-    pid_t init = (pid_t)syscall(SYS_clone, user | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | SIGCHLD, NULL, NULL, NULL, NULL);
+    return (pid_t)syscall(SYS_clone, more | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+/* Root may lack CAP_SYS_ADMIN as well, as in a container. */
+static pid_t fork_apart(bool *apart, bool *user)
+{
+    pid_t init = geteuid() ? -1 : clone_apart(0);
+    *user = init < 0;
+    if (*user)
+        init = clone_apart(CLONE_NEWUSER);
     *apart = init >= 0;
-    return *apart ? init : fork();
+    if (*apart)
+        return init;
+    *user = false;
+    return fork();
 }
 
 /* Who sent the first byte, in our numbers. */
@@ -218,6 +233,8 @@ static void change_auxv(struct thread *thread)
         }
     }
     free(stack);
+    if (!size)
+        fail("process_vm_readv", strerror(errno));
 }
 
 void start_executed(struct thread *thread)
@@ -245,6 +262,8 @@ static struct thread *executing(struct node *node, pid_t pid, int hello, const c
     for (;;) {
         if (waitpid(pid, &status, __WALL) < 0)
             fail("start", strerror(errno));
+        if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FILTER)
+            fail("seccomp", strerror(EPERM));
         if (!WIFSTOPPED(status))
             fail(program, WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "it was killed");
         if (status >> 16 == PTRACE_EVENT_EXEC)
@@ -300,24 +319,25 @@ struct thread *start(struct node *node, char *bytes, size_t size)
     if (records)
         recording_load(node);
     setsockopt(hello[0], SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
-    uid_t user = geteuid();
+    uid_t id = geteuid();
     gid_t group = getegid();
-    pid_t init = fork_apart(&node->apart);
+    bool user;
+    pid_t init = fork_apart(&node->apart, &user);
     if (init < 0)
         fail("start", strerror(errno));
     if (init == 0)
-        be_init(&command, hello[1], node->outputs, node->apart, user, group);
+        be_init(&command, hello[1], node->outputs, node->apart, user, id, group);
     close(hello[1]);
     char byte = 0;
     pid_t pid = hear(hello[0], &byte);
     node->init = init;
     if (!pid)
         fail("start", "the process ended");
-    if (!node->apart)
-        name_uncontrolled(node, "process numbers");
+    if (!(byte & NUMBERED))
+        name_uncontrolled(node, "process numbers, without mounts in a namespace");
     else if (!(byte & PLACED))
         name_uncontrolled(node, "the path of the folder");
-    if (node->apart && !(byte & TEMPORARY))
+    else if (!(byte & TEMPORARY))
         name_uncontrolled(node, "files in /tmp");
     struct thread *thread = executing(node, pid, hello[0], command.words[0]);
     close(hello[0]);

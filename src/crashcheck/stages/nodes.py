@@ -28,7 +28,7 @@ from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateCh
 from crashcheck.checker.nodes.search import NodeRunner, NodeSearch, NodeSearchResult, searched_by
 from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.checker.nodes.strategies import REDUCED, NodePlan, NodeStrategy
-from crashcheck.checker.results import Location, NotFollowed, RunResult, TraceSummary
+from crashcheck.checker.results import CONTROL_GUIDE, Location, NotFollowed, RunResult, TraceSummary
 from crashcheck.checker.search.schedules import Diverged
 from crashcheck.checker.store import ended_beside
 from crashcheck.checker.token import DIGEST_BYTES, OrderToken
@@ -354,8 +354,7 @@ def search_nodes(
 
 def _result(config: Config, found: NodeSearchResult) -> RunResult:
     assert config.nodes is not None
-    way_out = "docs/nodes.md lists what is under control"
-    outside = tuple(NotFollowed(what, way_out) for what in found.uncontrolled)
+    outside = tuple(NotFollowed(what, CONTROL_GUIDE) for what in found.uncontrolled)
     return RunResult(
         config_path=str(config.path),
         model=config.model.name,

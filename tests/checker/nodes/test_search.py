@@ -260,7 +260,9 @@ def test_what_a_run_shows_that_is_not_under_control_is_uncertain() -> None:
     )
     found = search.run()
     assert (found.findings, found.uncontrolled) == ((), ("n2: io_uring",))
-    assert [finding.uncertain for finding in found.uncertain] == ["the run is not fully under control: n2: io_uring"]
+    assert [finding.uncertain for finding in found.uncertain] == [
+        "the run is not fully under control: n2: io_uring; to settle it: docs/nodes.md#what-is-not-controlled"
+    ]
 
 
 def test_a_message_that_need_not_be_delivered_twice_is_delivered() -> None:

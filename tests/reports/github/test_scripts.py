@@ -322,6 +322,19 @@ def test_what_failed_is_read_where_it_was_restored(step: dict[str, str], tmp_pat
         assert ("--failing /cache/failing/a b/failing.json" in printed) == asked
 
 
+@pytest.mark.parametrize(("machine", "permitted"), [("github-hosted", True), ("self-hosted", False)])
+def test_namespaces_with_rights_are_permitted_on_machines_of_github_only(
+    step: dict[str, str], tmp_path: Path, machine: str, permitted: bool
+) -> None:
+    sudo, asked = tmp_path / "sudo", tmp_path / "asked"
+    sudo.write_text(f'#!/bin/sh\necho "$*" > "{asked}"\nexit 1\n', encoding="utf-8")
+    sudo.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{step['PATH']}"
+    run("action-run", {**step, "PATH": path, "RUNNER_ENVIRONMENT": machine, "CRASHCHECK": "true"})
+    wanted = "-n sysctl -qw kernel.apparmor_restrict_unprivileged_userns=0\n"
+    assert (asked.read_text(encoding="utf-8") if asked.exists() else "") == (wanted if permitted else "")
+
+
 @pytest.mark.parametrize("event", ["push", "pull_request", "schedule"])
 def test_only_a_push_keeps_its_result_for_later_pull_requests(step: dict[str, str], tmp_path: Path, event: str) -> None:
     crashcheck = tmp_path / "crashcheck"
