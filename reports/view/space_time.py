@@ -5,6 +5,7 @@ Coordinates are CSS pixels from the picture's upper left corner, computed from t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,10 @@ NAME_CHARS = 24
 LABEL_CHARS = 16
 RIGHT_PX = 40
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
+
+_LABEL_SHARE, _LABEL_BEFORE_PX, _LABEL_ABOVE_PX = 0.62, 48, 18  # of an arrow before its label; from there to its end
+_BYTES = re.compile(r"([0-9a-f]+) at \d+")
+_BINARY = re.compile(r"(?:[0-9a-f]+ at \d+(?:, |(?= \()))+…? ?\(\d+ bytes?\): ")  # checker/nodes/message_names.py
 
 _MESSAGES = ("deliver", "lose", "duplicate", PENDING)
 _SHAPES = {
@@ -131,12 +136,20 @@ def _arrow(at: int, row: ActionRow, x_of: Callable[[int], int], y_of: Callable[[
     fate = {"lose": "lost", PENDING: "pending"}.get(row.kind, "delivered")
     if fate != "delivered":  # it does not arrive
         x2, y2 = x1 + (x2 - x1) * 3 // 4, y1 + (y2 - y1) * 3 // 4
-    share = 0.62
+    # Near its end: arrows of messages that were sent long ago have one beginning, and each an end of its own.
+    share = max(_LABEL_SHARE, 1 - _LABEL_BEFORE_PX / max(abs(x2 - x1), 1))
+    share = min(share, max(_LABEL_SHARE, 1 - _LABEL_ABOVE_PX / max(abs(y2 - y1), 1)))
     return Arrow(
-        *(x1, y1, x2, y2, fate, line(row.data, LABEL_CHARS)),
+        *(x1, y1, x2, y2, fate, line(_label(row.data), LABEL_CHARS)),
         int(x1 + (x2 - x1) * share) + 5,
         int(y1 + (y2 - y1) * share) - 4,
     )
+
+
+def _label(data: str) -> str:
+    """What an arrow shows of a message: of one that is no text the bytes that distinguish it, `72 01 04`."""
+    name = _BINARY.match(data)
+    return " ".join(_BYTES.findall(name[0])) if name else data
 
 
 def _event(at: int, row: ActionRow, x: int, y: int) -> DrawnEvent:

@@ -23,7 +23,7 @@ from crashcheck.checker.results import (
 )
 from crashcheck.reports.formats import html, json_report, terminal
 from crashcheck.reports.view.run_view import build_view
-from crashcheck.reports.view.space_time import space_time
+from crashcheck.reports.view.space_time import COLUMN_PX, space_time
 
 
 def row(kind: str, node: int, peer: int = -1, what: str = "", **more: object) -> ActionRow:
@@ -116,3 +116,22 @@ def test_a_long_order_is_drawn_from_its_last_actions_and_says_so(most: int) -> N
     assert (len(picture.events), picture.left_out) == (min(most, 8), max(8 - most, 0))
     assert all(0 <= each.x <= picture.end_x <= picture.width for each in picture.events)
     assert all(picture.left <= arrow.x1 <= arrow.x2 + 1 for arrow in picture.arrows)
+
+
+@pytest.mark.parametrize(
+    ("data", "label"),
+    [
+        ("72 at 0, 01 at 4, 04 at 8 (12 bytes): r\\x00\\x00", "72 01 04"),
+        ("0203 at 8, 01 at 12, … (72 bytes): \\x01", "0203 01"),
+        ("append 0 x=1", "append 0 x=1"),
+    ],
+)
+def test_an_arrow_of_a_binary_message_shows_the_bytes_that_distinguish_it(data: str, label: str) -> None:
+    rows = [replace(one, data=data) if one.sent >= 0 else one for one in ROWS]
+    assert {arrow.label for arrow in space_time(replace(ORDER, rows=tuple(rows)), 100).arrows} == {label}
+
+
+def test_labels_of_messages_with_one_beginning_are_near_their_ends() -> None:
+    rows = [*ROWS[:2], *(row("deliver", 1, 0, data="abcdefgh", sent=0) for _ in range(20))]
+    arrows = space_time(replace(ORDER, rows=tuple(rows)), 100).arrows[4:]
+    assert all(arrow.x2 - arrow.label_x < 5 * COLUMN_PX for arrow in arrows)
