@@ -21,6 +21,7 @@ from crashcheck.analyzer.invariants.ppdg import (
 from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.accesses import UnitDef
 from crashcheck.analyzer.trace.reader import Trace
+from crashcheck.interruption import KeepOn, always
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,13 +92,16 @@ class CheckReads:
         return tuple(units), move
 
 
-def find_check_reads(trace: Trace, facts: ProgramFacts, dependences: Dependences | None = None) -> CheckReads:
+def find_check_reads(
+    trace: Trace, facts: ProgramFacts, dependences: Dependences | None = None, keep_on: KeepOn = always
+) -> CheckReads:
     """The reads of a recorded check, or of whatever else was run on that image.
 
     `dependences` are those of its program, if they are known already.
     """
     if dependences is None:
-        dependences = dependences_that_ran(trace, facts)
+        dependences = dependences_that_ran(trace, facts, keep_on)
+    keep_on()
     every = collect_accesses(trace, np.zeros(0, dtype=np.int64))
     return CheckReads(trace, facts, *keep_informative(every, find_edges(Binder(trace, every, dependences))))
 

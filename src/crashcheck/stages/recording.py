@@ -25,6 +25,7 @@ from crashcheck.analyzer.trace.completeness import check as check_completeness
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.analyzer.trace.reader import read as read_trace
 from crashcheck.analyzer.trace.replay import check as check_replay
+from crashcheck.checker.budget import OutOfTime, for_seconds
 from crashcheck.checker.findings.provenance import TraceProvenance
 from crashcheck.checker.images.folder_content import content_of
 from crashcheck.checker.states.space import StateSpace
@@ -45,7 +46,7 @@ from crashcheck.source import SourceTree
 from crashcheck.stages.phases import left_of
 from crashcheck.wording import remark
 
-READS_SHARE = 0.5  # of the budget's seconds: recording what the check reads takes no more than this
+READS_SHARE = 0.5  # of the budget's seconds: recording and analysing what the check reads takes no more than this
 _MOST_UNSEEN = 8
 _READS_FOLDER = "reads"  # in a recording's folder, while the check is recorded
 
@@ -368,14 +369,16 @@ def needs_loads(config: Config) -> bool:
     return config.strategy.name in ("ranked", "witcher") and not family_of(config.model.name).names
 
 
-def record_check_reads(config: Config, run: RecordedRun, *, wanted: bool = False) -> RecordedRun:
+def record_check_reads(
+    config: Config, run: RecordedRun, *, wanted: bool = False, keep_on: KeepOn = always
+) -> RecordedRun:
     """`run` with what the check reads on the final image, if `wanted` or if the strategy uses likely invariants.
 
     That costs one run of the check. It changes which states are tried first, and never what is a finding.
     """
     if not (wanted or needs_loads(config)):
         return run
-    found = _reads_of_check(config, run)
+    found = _reads_of_check(config, run, keep_on)
     return replace(run, unread=found) if isinstance(found, Unread) else replace(run, reads=found)
 
 
@@ -386,11 +389,12 @@ def record_check_reads_in_budget(config: Config, run: RecordedRun) -> tuple[Conf
         return config, record_check_reads(config, run)
     started = time.monotonic()
     limit_s = min(config.check.timeout_s, seconds * READS_SHARE)
-    run = record_check_reads(replace(config, check=replace(config.check, timeout_s=limit_s)), run)
+    limited = replace(config, check=replace(config.check, timeout_s=limit_s))
+    run = record_check_reads(limited, run, keep_on=for_seconds(seconds * READS_SHARE, time.monotonic))
     return left_of(config, started), run
 
 
-def _reads_of_check(config: Config, run: RecordedRun) -> CheckReads | Unread:
+def _reads_of_check(config: Config, run: RecordedRun, keep_on: KeepOn) -> CheckReads | Unread:
     """What the check reads on the final image, or why that is not known.
 
     It must pass within its time, as it does on an uncrashed image. With output equivalence the driver gets an empty
@@ -415,18 +419,20 @@ def _reads_of_check(config: Config, run: RecordedRun) -> CheckReads | Unread:
             return Unread(f"with its reads recorded it {done.end.text(config.check.timeout_s)}", failed=True)
         if not done.trace.exists():
             return Unread("the recorder does not run in it")
-        return _check_reads(config, done)
+        return _check_reads(config, done, keep_on)
+    except OutOfTime:
+        return Unread("to analyse them would have taken more than half of the budget's seconds")
     except CrashcheckError as error:
         return Unread(error.message, failed=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_reads(config: Config, recording: Recording) -> CheckReads | Unread:
+def _check_reads(config: Config, recording: Recording, keep_on: KeepOn) -> CheckReads | Unread:
     trace = read_trace(recording.trace)
     if not len(trace.loads) and prepare.compares_outputs(config):
         return Unread()  # there is nothing to recover
     if not len(trace.loads):
         return Unread("no code built with crashcheck-cc read the files through a mapping")
     facts = ProgramFacts.load(modules(trace, config.check.command, config.folder))
-    return find_check_reads(trace, facts)
+    return find_check_reads(trace, facts, keep_on=keep_on)

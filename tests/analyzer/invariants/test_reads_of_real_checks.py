@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from crashcheck.checker.budget import OutOfTime
 from crashcheck.config import BudgetConfig, Config, load, override
+from crashcheck.interruption import KeepOn, always
 from crashcheck.stages import phases, recording
 from support import compilers
 from support.command_line import run_crashcheck
@@ -199,15 +201,25 @@ def test_no_more_than_half_of_a_budget_goes_to_a_check_that_hangs_when_recorded(
     assert 0 < float(stopped[1]) <= 2
 
 
+def _is_over(keep_on: KeepOn) -> bool:
+    try:
+        keep_on()
+    except OutOfTime:
+        return True
+    return False
+
+
 def test_what_recording_the_check_took_is_taken_from_the_budget(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     given: list[float] = []
+    limits: list[bool] = []
 
-    def record_check_reads(config: Config, loaded: object) -> object:
+    def record_check_reads(config: Config, loaded: object, keep_on: KeepOn = always) -> object:
         nonlocal now
         now += 3
+        limits.append(_is_over(keep_on))
         given.append(config.check.timeout_s)
         return loaded
 
@@ -223,6 +235,7 @@ def test_what_recording_the_check_took_is_taken_from_the_budget(
     config, _ = recording.record_check_reads_in_budget(replace(whole, budget=BudgetConfig(None, 3)), loaded)
     assert (config.budget.seconds, config.budget.states) == (None, 3)
     assert given == [5, 5, 1, 5]
+    assert limits == [False, False, True, False]  # of 5, 10, 1 and any seconds, after 3
 
 
 def test_a_check_that_updates_the_files_leaves_the_workload_s_image_as_it_was(program: Program) -> None:
