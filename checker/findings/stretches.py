@@ -20,7 +20,7 @@ from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.checker.budget import OutOfTime
 from crashcheck.checker.findings import minimise
 from crashcheck.checker.findings.cause import Cause, kind_of_part
-from crashcheck.checker.results import FindingKind, Outcome
+from crashcheck.checker.results import FindingKind, Outcome, Verdict
 from crashcheck.checker.subject import UPDATES, Subject
 from crashcheck.checker.verdicts.verdict_cache import OutOfRuns, VerdictCache
 
@@ -28,7 +28,7 @@ _WALK_BACK = 256  # moments tried for the beginning of a failing stretch of the 
 _WALK_ON = 4096  # moments within which its end is searched for
 _ELSEWHERE = 8  # other operations that may show an earlier beginning
 _STEPS = 4  # updates that it may be earlier
-_NEAR = 8  # moments: a stretch that is shorter is gone through
+_NEAR = 8  # moments: a stretch that is shorter is gone through, for it may fail again soon by another cause
 _EXPECTED = 3  # moments of a stretch that are run before the next has passed or failed
 GIVEN_UP = (
     f"`kill -9` fails at each of {_WALK_BACK} moments before as well, and earlier moments were not tried: "
@@ -165,15 +165,16 @@ class FailingStretches:
     def end(self, moment: int) -> tuple[int | None, int]:
         """The last piece issued in the stretch of failing moments that begins with `moment`, and the last moment of it.
 
-        Looked for up to the end of the operation under way, in steps that double, then by bisection. No piece where
-        the stretch continues, or the budget ends: then the moment is the last one that was run.
+        Looked for up to the end of the operation under way, at each of the next moments unless they time out, then in
+        steps that double and by bisection. No piece where the stretch continues, or the budget ends: then the moment is
+        the last one that was run.
         """
         space = self._subject.space
         acked = int(space.points.acked[self._subject.point_at(moment)])
         after = int(np.searchsorted(space.points.acked, acked, side="right"))
         end = int(space.points.event[min(after, len(space.points) - 1)])
 
-        at = low = bisect_left(self.moments, moment)
+        at = low = first = bisect_left(self.moments, moment)
         last = min(bisect_left(self.moments, end), low + _WALK_ON)
         step = 1
         known = moment
@@ -182,7 +183,8 @@ class FailingStretches:
                 known = self.moments[at]
                 if at == last:
                     return None, known
-                low, at, step = at + 1, min(at + step, last), 2 * step
+                is_near = at < first + _NEAR and self._verdict(at).outcome is not Outcome.TIMEOUT
+                low, at, step = at + 1, min(at + step, last), step if is_near else 2 * step
             right = minimise.earliest(low, at, self._passes)
             return self._subject.update_before(self.moments[right]), self.moments[right - 1]
         except (OutOfRuns, OutOfTime):
@@ -217,7 +219,10 @@ class FailingStretches:
 
     def _passes(self, index: int) -> bool:
         """Whether the program may be killed at the moment with this index."""
-        return self._verdicts.verdict(self._subject.prefix(self.moments[index])).passed
+        return self._verdict(index).passed
+
+    def _verdict(self, index: int) -> Verdict:
+        return self._verdicts.verdict(self._subject.prefix(self.moments[index]))
 
 
 def spread(rows: Ints, most: int) -> list[int]:

@@ -332,6 +332,17 @@ def test_a_section_of_more_than_two_updates_names_the_one_that_ends_it(world: Ma
     assert finding.note == KILL_SHOWS_IT
 
 
+def test_a_section_ends_before_the_next_one_begins(world: MakeWorld) -> None:
+    def twice(t: TraceBuilder) -> None:
+        for t.site, offset in ((1, 0), (2, 128), (3, 64), (4, 192), (5, 320), (6, 256)):
+            t.store("p", offset, 8, 1)
+
+    sites = {number: place(10 + number, name) for number, name in enumerate("abcdef", 1)}
+    subject = world(twice, "0=64", "192=256", sites=sites)
+    finding = only(subject.explore(snapshot=subject.real_snapshot).findings)
+    assert finding.message.startswith("a crash between `a` (hash.c:11) and `c` (hash.c:13) leaves")
+
+
 def test_a_section_that_the_next_store_to_its_place_ends_says_so(world: MakeWorld) -> None:
     def there_and_back(t: TraceBuilder) -> None:
         t.site = 1
