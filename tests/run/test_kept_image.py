@@ -74,7 +74,7 @@ def test_the_script_runs_the_check_from_any_folder_as_often_as_one_likes(
     (tmp_path / "here").touch()
     (tmp_path / "crashcheck.toml").write_text(CONFIG % json.dumps(command), encoding="utf-8")
     report = tmp_path / "report.json"
-    run_crashcheck("run", "--format", f"json={report}", cwd=tmp_path, env=environment)
+    run_crashcheck("run", "--no-fixes", "--format", f"json={report}", cwd=tmp_path, env=environment)
     (finding,) = json.loads(report.read_text(encoding="utf-8"))["findings"]
     image = tmp_path / "a folder" / "image"
     done = run_crashcheck("replay", finding["replay"], "--keep", str(image), cwd=tmp_path, env=environment)

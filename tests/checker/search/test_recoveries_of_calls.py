@@ -61,7 +61,8 @@ def explored(
     (folder / "bank.py").write_text(PROGRAM.replace("SYNC", sync).replace("FINALLY", finally_), encoding="utf-8")
     (folder / "crashcheck.toml").write_text(CONFIG, encoding="utf-8")
     report = folder / "report.json"
-    done = run_crashcheck("run", "--depth", "2", *more, "--format", f"json={report}", cwd=folder, env=environment)
+    words = ("run", "--no-fixes", "--depth", "2", *more, "--format", f"json={report}")
+    done = run_crashcheck(*words, cwd=folder, env=environment)
     return done.returncode, json.loads(report.read_text(encoding="utf-8"))
 
 

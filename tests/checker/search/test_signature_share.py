@@ -53,7 +53,7 @@ def test_a_run_that_a_budget_ended_at_once_is_no_pass_and_one_to_its_end_is(
 ) -> None:
     for name, text in settings_store.files(rounds=3).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    words = ("run", "--format", "json=out.json", "--format", "terminal")
+    words = ("run", "--no-fixes", "--format", "json=out.json", "--format", "terminal")
     done = run_crashcheck(*words, "--states", "2", cwd=tmp_path, env=environment)
     states = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["run"]["states"]
     assert (done.returncode, states["executed"], states["signatures_tested"] <= 2) == (2, 2, True)

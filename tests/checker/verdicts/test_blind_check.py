@@ -65,5 +65,5 @@ def run(folder: Path, environment: dict[str, str], check: str, workload: str, se
         f"[check]\ncommand = '''{check}'''\n"
         '[model]\nname = "ext4"\n'
     )
-    done = run_crashcheck("run", "--format", "json", cwd=folder, env=environment)
+    done = run_crashcheck("run", "--no-fixes", "--format", "json", cwd=folder, env=environment)
     return json.loads(done.stdout)
