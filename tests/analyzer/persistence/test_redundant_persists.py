@@ -16,6 +16,7 @@ from crashcheck.analyzer.persistence import build
 from crashcheck.analyzer.persistence.redundant_persists import Redundancy, find_redundant_persists
 from crashcheck.runtime.trace_format import FenceKind, FlushKind, StoreFlag
 from support.command_line import run_crashcheck
+from support.examples import build_only_what_was_edited
 from support.paths import EXAMPLES
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
@@ -162,6 +163,7 @@ def test_what_is_noted_can_go_without_a_change(program: tuple[First, Program]) -
 
 def test_notes_are_shown_on_demand(tmp_path: Path, environment: dict[str, str]) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "e", ignore=shutil.ignore_patterns("buggy", "fixed", ".crashcheck"))
+    build_only_what_was_edited(tmp_path / "e")
     source = tmp_path / "e" / "fixed.c"
     text = source.read_text(encoding="utf-8")
     line = next(number for number, row in enumerate(text.splitlines(), 1) if "write_entry(&bucket" in row) + 1
