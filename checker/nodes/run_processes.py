@@ -34,6 +34,14 @@ class Copied(Protocol):
         """This process is the copy with that number."""
         ...
 
+    def news(self) -> Sequence[Any]:
+        """What its runs found since this was asked last, and other copies need not find."""
+        ...
+
+    def hear_news(self, news: Sequence[Any]) -> None:
+        """Take over what runs of other copies found."""
+        ...
+
     def end_copy(self) -> object:
         """It ends. Returns what `hear` is given where it was copied."""
         ...
@@ -45,6 +53,7 @@ class _Job(NamedTuple):
     world: int  # which of those that copies can make
     path: SleepPath
     until_failure: bool
+    news: Sequence[Any]  # for the copy that makes the run
 
 
 class _Raised(NamedTuple):
@@ -58,6 +67,11 @@ class _Raised(NamedTuple):
         error = self.kind.__new__(self.kind, *self.arguments)
         error.__dict__.update(self.state)
         return error
+
+
+class _Answer(NamedTuple):
+    run: NodeRun | _Raised
+    news: Sequence[Any]  # of the copy that made it
 
 
 class _LastWords(NamedTuple):
@@ -81,6 +95,8 @@ class RunProcesses:
         self.restless: list[Restless] = []
         self._copies: dict[Connection, int] = {}  # their process numbers
         self._free: LifoQueue[Connection] = LifoQueue()
+        self._news: list[Any] = []  # of all copies
+        self._known: dict[Connection, int] = {}  # how many of them each copy knows
         for number in range(jobs):
             self._copy(number, jobs)
 
@@ -108,8 +124,11 @@ class RunProcesses:
         try:
             if self._over.is_set():
                 raise OutOfTime
-            copy.send(_Job(self._worlds.index(make), path, until_failure))
-            answer: NodeRun | _Raised = copy.recv()
+            news = self._news[self._known.get(copy, 0) :]
+            self._known[copy] = self._known.get(copy, 0) + len(news)
+            copy.send(_Job(self._worlds.index(make), path, until_failure, news))
+            answer: _Answer = copy.recv()
+            self._news += answer.news
         except (EOFError, OSError) as error:
             if self._over.is_set():
                 raise OutOfTime from error
@@ -117,9 +136,9 @@ class RunProcesses:
             raise BrokenOff("worker-died", "a process that makes runs of the nodes has ended", hint) from error
         finally:
             self._free.put(copy)
-        if isinstance(answer, _Raised):
-            raise answer.error()
-        return answer
+        if isinstance(answer.run, _Raised):
+            raise answer.run.error()
+        return answer.run
 
     def end(self) -> None:
         """As RunsUnderWay.end."""
@@ -167,11 +186,13 @@ class RunProcesses:
 
         Thread(target=receive, daemon=True).start()
         while (job := received.get()) is not None:
-            answer: NodeRun | _Raised
+            run: NodeRun | _Raised
+            if self._copied is not None:
+                self._copied.hear_news(job.news)
             try:
                 make = self._worlds[job.world]
-                answer = under_way.execute(make, job.path, self._rules, until_failure=job.until_failure)
+                run = under_way.execute(make, job.path, self._rules, until_failure=job.until_failure)
             except Exception as error:
-                answer = _Raised(type(error), error.args, error.__dict__)
-            connection.send(answer)
+                run = _Raised(type(error), error.args, error.__dict__)
+            connection.send(_Answer(run, self._copied.news() if self._copied is not None else ()))
         connection.send(_LastWords(under_way.restless, self._copied.end_copy() if self._copied is not None else None))

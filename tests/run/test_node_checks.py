@@ -11,7 +11,7 @@ from crashcheck.checker.results import Outcome, Verdict
 from crashcheck.command import Command
 from crashcheck.config.nodes import NodeCheckConfig
 from crashcheck.runtime.nodes.actions import Action, ActionKind, ActionResult, NodeContent, World
-from crashcheck.stages.node_checks import CommandChecks
+from crashcheck.stages.node_checks import CommandChecks, PassedStates
 from crashcheck.stages.state_judge import StateJudge
 
 RESULTS = [ActionResult(Action(ActionKind.DELIVER, node, 2, number)) for node in (0, 1) for number in range(3)]
@@ -49,7 +49,9 @@ def judged_cuts(tmp_path: Path, *, stops: bool) -> tuple[int, bool]:
         (tmp_path / f"n{node}").mkdir()
     world, order = Counting(tmp_path), HappensBefore()
     check = NodeCheckConfig(after=Command.of_text("true"))
-    checks = CommandChecks(check, lambda command: cast(StateJudge, world), 3, tmp_path / "place", set(), cuts=True)
+    checks = CommandChecks(
+        check, lambda command: cast(StateJudge, world), 3, tmp_path / "place", PassedStates(), cuts=True
+    )
     checks.begun(cast(World, world))
     for result in RESULTS:
         world.acted[result.action.node] += 1

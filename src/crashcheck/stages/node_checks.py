@@ -27,12 +27,36 @@ _MOST_CUTS = 1000  # of one run; a report counts the runs that have more
 _CUTS_OF_SAMPLE = 64
 
 
+class PassedStates:
+    """States of all nodes on which the check after each action passed, in any run, also of other processes."""
+
+    def __init__(self) -> None:
+        self._known: set[NodeStates] = set()
+        self._new: list[NodeStates] = []
+
+    def __contains__(self, states: NodeStates) -> bool:
+        return states in self._known
+
+    def add(self, states: NodeStates) -> None:
+        self._known.add(states)
+        self._new.append(states)
+
+    def news(self) -> Sequence[NodeStates]:
+        """Those that were added here since this was asked last."""
+        new, self._new = self._new, []
+        return new
+
+    def hear(self, news: Iterable[NodeStates]) -> None:
+        """Take over those of another process."""
+        self._known.update(news)
+
+
 class CommandChecks(RunChecks):
     """Has the commands judge folders of states, which are made in `place`. `nodes`: how many there are.
 
-    `passed`: states of all nodes on which the check after each action passed, in any run; None: each state is judged,
-    as its log may be what fails. `cuts`: what is needed to judge consistent cuts is kept. `sample`: the runs are
-    one, so judging cuts takes no more checks than judging the states that a run passes.
+    `passed`: states that need no check; None: each state is judged, as its log may be what fails. `cuts`: what is
+    needed to judge consistent cuts is kept. `sample`: the runs are one, so judging cuts takes no more checks than
+    judging the states that a run passes.
     """
 
     def __init__(
@@ -41,7 +65,7 @@ class CommandChecks(RunChecks):
         judge_of: Callable[[Command], StateJudge],
         nodes: int,
         place: Path,
-        passed: set[NodeStates] | None,
+        passed: PassedStates | None,
         cuts: bool,
         sample: bool = False,
     ) -> None:

@@ -45,7 +45,7 @@ from crashcheck.runtime.nodes.machines import CallFault, CrashDisk, NameCalls, N
 from crashcheck.runtime.nodes.network import address_of
 from crashcheck.runtime.nodes.world import PATIENCE_S, NodeWorld
 from crashcheck.stages.failing_orders import LastOrders
-from crashcheck.stages.node_checks import CommandChecks, NodeStates
+from crashcheck.stages.node_checks import CommandChecks, NodeStates, PassedStates
 from crashcheck.stages.phases import OnProgress, left_of
 from crashcheck.stages.state_judge import StateJudge
 from crashcheck.wording import remark
@@ -82,6 +82,7 @@ class NodeSetup:
     _judges: dict[tuple[Path, Command], StateJudge] = field(default_factory=dict)  # by place
     _numbers: Iterator[int] = field(default_factory=count)  # of their workers
     _notes: dict[str, None] = field(default_factory=dict)
+    _passed: PassedStates = field(default_factory=PassedStates)
 
     def __post_init__(self) -> None:
         model, most = self.config.model, self.nodes.bounds.disk
@@ -105,6 +106,12 @@ class NodeSetup:
         self._free = queue.LifoQueue()
         self._free.put(number)
         self._judges, self._numbers = {}, count(os.getpid() << _JUDGES_BITS)
+
+    def news(self) -> Sequence[NodeStates]:
+        return self._passed.news()
+
+    def hear_news(self, news: Sequence[NodeStates]) -> None:
+        self._passed.hear(news)
 
     def end_copy(self) -> _Kept:
         self.__exit__()
@@ -189,15 +196,20 @@ class NodeSetup:
         program, *rest = command.argv(**own, peers=peers, project=str(self.config.folder))
         return (str(self.config.folder / program) if "/" in program else program, *rest)
 
+    def roles(self) -> Sequence[NodeRole]:
+        """What is expected of the nodes."""
+        return [NodeRole(name, node.ends, node.status) for name, node in self.nodes.each()]
+
     def rules(self) -> RunRules:
-        """What all runs share."""
+        """What all runs share. Those of one search are made by the last rules."""
+        self._passed = PassedStates()
         return RunRules(
-            roles=[NodeRole(name, node.ends, node.status) for name, node in self.nodes.each()],
+            roles=self.roles(),
             actions=self.nodes.bounds.actions,
             failures=self.nodes.bounds.failures(),
             clock=self.nodes.clock_error_ns is not None,
             checks=StateChecks(
-                partial(self._checks, None if self.nodes.strategy.name == "dfs" else set()),
+                partial(self._checks, None if self.nodes.strategy.name == "dfs" else self._passed),
                 self.nodes.check.after is not None,
             ),
         )
@@ -212,7 +224,7 @@ class NodeSetup:
         """What all runs share that the strategy makes."""
         return searched_by(self.plan(), self.rules())
 
-    def _checks(self, passed: set[NodeStates] | None, world: World) -> RunChecks:
+    def _checks(self, passed: PassedStates | None, world: World) -> RunChecks:
         assert isinstance(world, PlacedWorld)
         strategy, nodes = self.nodes.strategy.name, len(self.nodes.folders())
         cuts, sample = strategy in REDUCED, strategy == "hybrid"
@@ -244,7 +256,7 @@ class NodeSetup:
         place = Location(self.config.path.name, line, 0, "", "", (), lines[line - 1].strip())
         faults = [f"{fault.call} ({fault.error})" for fault in self.nodes.faults]
         numbered = [_numbered(fault) for fault in self.nodes.faults]
-        return Describer(self.rules().roles, self.config.model.name, place, faults, numbered)
+        return Describer(self.roles(), self.config.model.name, place, faults, numbered)
 
 
 def _numbered(fault: NodeFault) -> str:

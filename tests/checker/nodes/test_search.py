@@ -22,6 +22,7 @@ from crashcheck.checker.evidence import ActionOrder
 from crashcheck.checker.nodes import search as nodes_search
 from crashcheck.checker.nodes.describe import Describer
 from crashcheck.checker.nodes.paths import Branch, SleepPath
+from crashcheck.checker.nodes.run_processes import Copied
 from crashcheck.checker.nodes.runs import NodeRole, RunChecks, RunRules, StateChecks, execute, execution_of
 from crashcheck.checker.nodes.search import NodeSearch, NodeSearchResult
 from crashcheck.checker.nodes.strategies import NodePlan, NodeStrategy
@@ -42,6 +43,7 @@ def searched(
     states: int | None = None,
     seconds: float | None = None,
     world: Callable[[MessageProgram], MessageWorld] = MessageWorld,
+    copied: Copied | None = None,
 ) -> NodeSearchResult:
     roles = [NodeRole(f"n{node}", ends=node in ends) for node in range(program.nodes)]
     return NodeSearch(
@@ -52,6 +54,7 @@ def searched(
         lambda actions: repr(tuple(actions)),
         Budget(seconds, states),
         jobs=jobs,
+        copied=copied,
     ).run()
 
 
@@ -167,6 +170,42 @@ def test_two_runs_at_a_time_are_in_two_processes_on_two_processors(tmp_path: Pat
     assert str(here) not in os.listdir(tmp_path)
     one, other = (set(map(int, own.read_text().split())) for own in tmp_path.iterdir())
     assert (one | other, one & other) == (os.sched_getaffinity(0), set())
+
+
+class Exchanging:
+    """Each copy passes its process number on with each run, and notes what it hears."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin_copy(self, number: int) -> None: ...
+
+    def news(self) -> Sequence[int]:
+        return [os.getpid()]
+
+    def hear_news(self, news: Sequence[int]) -> None:
+        with (self._folder / str(os.getpid())).open("a") as heard:
+            heard.write("".join(f"{pid}\n" for pid in news))
+
+    def end_copy(self) -> object:
+        return None
+
+    def hear(self, kept: object) -> None: ...
+
+
+def test_what_one_process_found_goes_to_the_other_with_its_next_run(tmp_path: Path) -> None:
+    """The first runs of both wait for each other."""
+    both, waited = get_context("fork").Barrier(2), set[int]()
+
+    def world(program: MessageProgram) -> MessageWorld:
+        if os.getpid() not in waited:
+            waited.add(os.getpid())
+            both.wait(60)
+        return MessageWorld(program)
+
+    searched(two_phase_commit(), "random", jobs=2, states=40, world=world, copied=Exchanging(tmp_path))
+    one, other = tmp_path.iterdir()
+    assert set(one.read_text().split()) | set(other.read_text().split()) == {one.name, other.name}
 
 
 def test_an_error_of_a_run_is_the_same_in_a_process_of_its_own() -> None:
