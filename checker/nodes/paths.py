@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from crashcheck.checker.nodes.dependence import BOUND_OF, Footprint
+from crashcheck.checker.nodes.dependence import BOUND_OF, CRASHES, Footprint
 from crashcheck.checker.search.schedules import Path, first
 from crashcheck.runtime.nodes.actions import ALL_WRITTEN, Action, ActionKind
 
@@ -244,7 +244,7 @@ class SleepPath(Path[Action]):
         self._choose: Callable[[Sequence[Action]], Action] = first
         last = branch.prefix[-1] if branch.prefix else None
         # The node whose machine has just crashed, until it starts again; -1: none has.
-        self._crashed = last.node if last is not None and last.kind is ActionKind.CRASH_MACHINE else -1
+        self._crashed = last.node if last is not None and last.kind in CRASHES else -1
         self._passing = branch.passing
         self._passes = -1  # the node whose timers fire
         super().__init__(branch.prefix, self._pick)

@@ -379,9 +379,10 @@ def delivery_of(message: Message) -> Action:
 
 
 def promised(run: NodeRun) -> dict[int, Action]:
-    """The crash of a machine in each state, after so many choices, in which its node has just promised something.
+    """The crash in each state, after so many choices, of a node that has just promised something.
 
-    To send or to print is a promise if the node has written to files since it began: others rely on what it may lose.
+    To send or to print is a promise: others rely on what the node may lose. A process loses what it did not write; a
+    machine also what it wrote to files since it began, so that one crashes, if it may, once the node has written any.
     A run's last state has none: where something could still happen there, a bound or its end excluded it.
     """
     wrote: set[int] = set()
@@ -393,9 +394,10 @@ def promised(run: NodeRun) -> dict[int, Action]:
         elif not result.kept:
             wrote.add(node)
         told = result.wrote or any(message.data for message in result.sent)
-        if told and node in wrote and 0 <= at < len(run.results):
-            own = (one for one in run.enabled[at] if one.kind is ActionKind.CRASH_MACHINE and one.node == node)
-            crashes.update((at, crash) for crash in own)
+        if told and 0 <= at < len(run.results):
+            kinds = CRASHES if node in wrote else (ActionKind.CRASH_PROCESS,)
+            own = [one for one in run.enabled[at] if one.kind in kinds and one.node == node]
+            crashes.update((at, crash) for crash in own[-1:])  # a machine follows its process
     return crashes
 
 

@@ -107,6 +107,14 @@ def test_a_machine_crashes_where_it_has_promised_something_and_has_written_files
     assert all(each[:-1] == tuple(run.chosen)[: len(each) - 1] for each in begun)
 
 
+def test_a_process_crashes_where_it_has_promised_something_whether_or_not_it_has_written_files() -> None:
+    program = replace(counter(list("abcdef")), failures={"crashes": 1})
+    run = execute(MessageWorld(program), SleepPath(Branch()), replace(RULES, failures={"crashes": 1}))
+    crashes = promised(run)
+    assert {crash.kind for crash in crashes.values()} == {ActionKind.CRASH_PROCESS}
+    assert {crash.node for crash in crashes.values()} == {0, 1}
+
+
 @pytest.mark.parametrize("actions", range(2, 7))
 def test_no_run_begins_with_more_than_the_bound_of_actions_permits(actions: int) -> None:
     program = replace(counter(list("abcdef")), failures={"crashes": 1})
