@@ -21,7 +21,7 @@ TWINS = ("buggy", "fixed")
 
 
 def run(folder: Path, twin: str, depth: int, report: Path, environment: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    words = ["run", "--no-fixes", "-c", f"{twin}.toml", "--depth", str(depth), "--format", f"json={report}"]
+    words = ["run", "-c", f"{twin}.toml", "--depth", str(depth), "--format", f"json={report}"]
     done = run_crashcheck(*words, cwd=folder, env=environment)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.returncode, json.loads(report.read_text(encoding="utf-8"))
