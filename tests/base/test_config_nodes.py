@@ -133,9 +133,11 @@ def test_commands_of_one_program_refuse_nodes(tmp_path: Path) -> None:
     assert caught.value.slug == "config-nodes"
 
 
-def test_the_command_line_chooses_the_strategy_and_no_model() -> None:
+def test_the_command_line_chooses_the_strategy_and_neither_a_model_nor_fixes() -> None:
     changed = config.override(parse(LEAST), strategy="dfs")
     assert changed.nodes is not None
     assert changed.nodes.strategy.name == "dfs"
     with pytest.raises(CrashcheckError, match="--model has no meaning for nodes"):
         config.override(parse(LEAST), model="ext4")
+    with pytest.raises(CrashcheckError, match="--no-fixes has no meaning for nodes"):
+        config.override(parse(LEAST), fixes=False)

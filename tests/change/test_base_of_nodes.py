@@ -49,6 +49,9 @@ class Nodes(Project):
         built = build_nodes().controller.parent
         (self.cache / built.name).symlink_to(built)
 
+    def run(self, *options: str, fixes: bool = True) -> tuple[int, dict[str, Any]]:
+        return super().run(*options, fixes=fixes)  # no option is needed to suggest none for nodes
+
     def version(
         self, source: str, strategy: str = "dpor", more: str = "", config: str = NODES, crashes: int = 0
     ) -> None:

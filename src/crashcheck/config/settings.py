@@ -448,7 +448,7 @@ def override(
         return replace(section, **{key: getattr(read, key) for key in given})  # type: ignore[type-var]  # dataclasses
 
     if config.nodes is not None:
-        given = {"--model": model, "--tear": tear, "--explore": explore, "--notes": notes or None, "--fixes": fixes}
+        given = {"--model": model, "--tear": tear, "--explore": explore, "--notes": notes or None, "--no-fixes": fixes}
         for option, value in given.items():
             if value is not None:
                 raise CrashcheckError("bad-option", f"{option} has no meaning for nodes ([[node]]).", "Leave it out.")
