@@ -89,7 +89,7 @@ def _calls(repetitions: int, folder: Path, kind: str, processor: int) -> dict[st
             with _world(folder, [words]) as world:
                 world.take(Action(ActionKind.START, 0))
             taken = sorted(struct.unpack_from(f"<{CALLS}Q", shared.read_bytes(), 8)[WARM:])
-        if taken[len(taken) // 100] == 0:
+        if taken[len(taken) // 20] == 0:  # fewer, as when the clock is interrupted once, change neither figure
             raise CannotMeasure("other programs kept the clock's processor busy: the time did not change during a call")
         medians.append(taken[len(taken) // 2] / 1000)
         slowest.append(taken[len(taken) * 99 // 100] / 1000)
