@@ -56,6 +56,12 @@ class NoProvenance:
         return 0
 
 
+def _compared(events: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which of some events are stores that a comparison of mappings found."""
+    compared: NDArray[np.bool_] = (events["kind"] == Kind.STORE) & (events["flags"] & StoreFlag.COMPARED != 0)
+    return compared
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
     """`unexplained` gives for each watched file the byte ranges [low, high) that changed without a traced update."""
@@ -110,26 +116,20 @@ class Subject:
     def within_comparison(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which are just before a store that was found, by one comparison of mappings, after another one: none of the
         two is known to be earlier."""
-        compared = self._compared
+        compared = _compared(self.trace.events)
         return compared[updates] & compared[updates - 1]
 
     def was_compared(self, event: int) -> bool:
         """Whether it is a store that a comparison of mappings found: its place is that of the call that compared."""
-        return bool(self._compared[event])
+        return bool(_compared(self.trace.events[event : event + 1])[0])
 
     def found_since(self, event: int) -> int:
         """Where the comparison of mappings began that found the store of an event: none of its stores is known to be
         earlier than another. Of any other event, itself."""
-        compared = self._compared
-        while event and compared[event] and compared[event - 1]:
-            event -= 1
-        return event
-
-    @property
-    def _compared(self) -> NDArray[np.bool_]:
-        events = self.trace.events
-        compared: NDArray[np.bool_] = (events["kind"] == Kind.STORE) & (events["flags"] & StoreFlag.COMPARED != 0)
-        return compared
+        if not self.was_compared(event):
+            return event
+        others = np.flatnonzero(~_compared(self.trace.events[:event]))
+        return int(others[-1]) + 1 if len(others) else 0
 
     def is_known_moment(self, event: int) -> bool:
         """Whether the files were, just before `event`, what is recorded until then.
@@ -139,7 +139,7 @@ class Subject:
         """
         events = self.trace.events
         kinds, files = events["kind"], events["file"]
-        compared = np.flatnonzero(self._compared)
+        compared = np.flatnonzero(_compared(events))
         updates = self.trace.rows(*UPDATES)
         for file in np.unique(files[compared[compared >= event]]).tolist():
             found = int(compared[(compared >= event) & (files[compared] == file)][0])

@@ -123,12 +123,12 @@ class Classifier:
         verdict = self._verdicts.verdict(state)
         first = subject.first_of(self._to_blame(state))
         event = subject.event_of(first)
-        since = subject.found_since(event)
+        begins = subject.found_since(event)
         fails, together = self._like(state)
-        if fails(subject.prefix(since, state.point)):
+        if fails(subject.prefix(begins, state.point)):
             # Nothing later than X is needed. At the moment itself, before anything further was promised?
-            if fails(subject.prefix(since)):
-                return self.stretches.cause(since)
+            if fails(subject.prefix(begins)):
+                return self.stretches.cause(begins)
             if subject.acknowledged_between(event, state.point):
                 since = int(space.points[subject.point_at(event)].acked)
                 return Cause(FindingKind.UNPERSISTED, state, verdict, first, None, since=since)
@@ -137,7 +137,7 @@ class Classifier:
             now = space.moment(state.point)
             known = subject.last_of(durable) if durable else subject.update_before(now)
             return Cause(FindingKind.ORDERING, state, verdict, first, known)
-        later = subject.issued_from(since, space.persisted(state))
+        later = subject.issued_from(begins, space.persisted(state))
         _, needed = minimise.fewest_persisted(space, state, later, fails, together, self._verdicts.expect)
         kept = subject.last_of(needed)
         former = None
