@@ -1,4 +1,4 @@
-/* libpmem: its flushes, fences and copies become events; the calls that it makes itself are not recorded. */
+/* libpmem and libpmem2: their flushes, fences and copies become events; the calls that they make are not recorded. */
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -118,3 +118,80 @@ MODEL(void *, pmem_memcpy_nodrain, (void *target, const void *source, size_t siz
       COPIES(REAL(pmem_memcpy_nodrain)(target, source, size), target, source, 0, size, NODRAIN))
 MODEL(void *, pmem_memset_nodrain, (void *target, int byte, size_t size), REAL(pmem_memset_nodrain)(target, byte, size),
       COPIES(REAL(pmem_memset_nodrain)(target, byte, size), target, NULL, byte, size, NODRAIN))
+
+/* libpmem2 hands out functions for a mapping that do not know which: so there is one of ours for each granularity.
+ * Where pages are made durable its flush calls msync, which is recorded as such. */
+enum { PAGES = 2, GRANULARITIES }; /* libpmem2/base.h */
+static struct {
+    cc_pmem2_flush *flush;
+    cc_pmem2_drain *drain;
+    cc_pmem2_memmove *memmove;
+    cc_pmem2_memset *memset;
+} handed_out[GRANULARITIES];
+
+#define RECORDS() (cc_on() && !cc_thread.inside)
+
+#define COPIES_TO(granularity, function, target, source, byte, what, size, flags)                                      \
+    if (!RECORDS())                                                                                                    \
+        return handed_out[granularity].function(target, what, size, flags);                                            \
+    where at = cc_from_outside();                                                                                      \
+    unsigned copying = granularity == PAGES ? flags | NOFLUSH : flags;                                                 \
+    (void)COPIES(handed_out[granularity].function(target, what, size, copying), target, source, byte, size, copying);  \
+    if (copying != flags)                                                                                              \
+        handed_out[PAGES].flush(target, size);                                                                         \
+    return target;
+
+#define HANDED_OUT(granularity)                                                                                        \
+    static void flush_##granularity(const void *address, size_t size)                                                  \
+    {                                                                                                                  \
+        if (granularity != PAGES && RECORDS())                                                                         \
+            flushes(cc_from_outside(), address, size);                                                                 \
+        handed_out[granularity].flush(address, size);                                                                  \
+    }                                                                                                                  \
+    static void drain_##granularity(void)                                                                              \
+    {                                                                                                                  \
+        if (granularity != PAGES && RECORDS())                                                                         \
+            drains(cc_from_outside());                                                                                 \
+        handed_out[granularity].drain();                                                                               \
+    }                                                                                                                  \
+    static void persist_##granularity(const void *address, size_t size)                                                \
+    {                                                                                                                  \
+        flush_##granularity(address, size);                                                                            \
+        drain_##granularity();                                                                                         \
+    }                                                                                                                  \
+    static void *memmove_##granularity(void *target, const void *source, size_t size, unsigned flags)                  \
+    {                                                                                                                  \
+        COPIES_TO(granularity, memmove, target, source, 0, source, size, flags)                                        \
+    }                                                                                                                  \
+    static void *memset_##granularity(void *target, int byte, size_t size, unsigned flags)                             \
+    {                                                                                                                  \
+        COPIES_TO(granularity, memset, target, NULL, byte, byte, size, flags)                                          \
+    }
+HANDED_OUT(0)
+HANDED_OUT(1)
+HANDED_OUT(2)
+
+/* Noted at each question, for threads may ask at once: what they note is the same. */
+static int granularity_of(void *mapping)
+{
+    int granularity = REAL(pmem2_map_get_store_granularity)(mapping);
+    __atomic_store_n(&handed_out[granularity].flush, REAL(pmem2_get_flush_fn)(mapping), __ATOMIC_RELAXED);
+    __atomic_store_n(&handed_out[granularity].drain, REAL(pmem2_get_drain_fn)(mapping), __ATOMIC_RELAXED);
+    __atomic_store_n(&handed_out[granularity].memmove, REAL(pmem2_get_memmove_fn)(mapping), __ATOMIC_RELAXED);
+    __atomic_store_n(&handed_out[granularity].memset, REAL(pmem2_get_memset_fn)(mapping), __ATOMIC_RELAXED);
+    return granularity;
+}
+
+#define HANDS_OUT(type, asked, ours)                                                                                   \
+    EXPORTED type *cc_wrap_pmem2_get_##asked##_fn(void *mapping);                                                      \
+    EXPORTED type *cc_wrap_pmem2_get_##asked##_fn(void *mapping)                                                       \
+    {                                                                                                                  \
+        static type *const of[] = {ours##_0, ours##_1, ours##_2};                                                      \
+        return of[granularity_of(mapping)];                                                                            \
+    }
+HANDS_OUT(cc_pmem2_flush, persist, persist)
+HANDS_OUT(cc_pmem2_flush, flush, flush)
+HANDS_OUT(cc_pmem2_drain, drain, drain)
+HANDS_OUT(cc_pmem2_memmove, memmove, memmove)
+HANDS_OUT(cc_pmem2_memmove, memcpy, memmove)
+HANDS_OUT(cc_pmem2_memset, memset, memset)

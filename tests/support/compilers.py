@@ -97,6 +97,12 @@ def needs_libpmem() -> None:
         pytest.skip("libpmem-dev is not installed")
 
 
+def needs_libpmem2() -> None:
+    """Skips the test if libpmem2's header is not installed."""
+    if not Path("/usr/include/libpmem2.h").exists():
+        pytest.skip("libpmem2-dev is not installed")
+
+
 def needs_plain_clang(*tools: str, flags: tuple[str, ...] = ()) -> None:
     """Skips the test where crashcheck-cc runs no installed clang, or one without `tools` or the libraries of `flags`.
 

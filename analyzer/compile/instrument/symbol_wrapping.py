@@ -6,7 +6,7 @@ import re
 from collections.abc import Set
 
 # In no libc, or not in every one that is in use: `configure` asks for them by linking a call.
-_MAYBE_ABSENT = re.compile(r"pmem_\w+|strlcpy|strlcat")
+_MAYBE_ABSENT = re.compile(r"pmem2?_\w+|strlcpy|strlcat")
 
 _ATTACHED = re.compile(r"^declare (?:!\w+ !\d+ )*")
 _WEAK = re.compile(_ATTACHED.pattern + r"extern_weak [^\n]*?@([\w.]+)\(", re.MULTILINE)

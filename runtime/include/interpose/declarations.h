@@ -71,7 +71,8 @@ int __vprintf_chk(int flag, const char *format, va_list rest);
 int __vfprintf_chk(FILE *stream, int flag, const char *format, va_list rest);
 int __vdprintf_chk(int fd, int flag, const char *format, va_list rest);
 
-/* libpmem's, so that its headers are not needed to build the recorder; weak, because few programs have it. */
+/* libpmem's and libpmem2's, so that their headers are not needed to build the recorder; weak, for few programs have
+ * them. */
 #pragma weak pmem_persist
 #pragma weak pmem_flush
 #pragma weak pmem_drain
@@ -88,6 +89,11 @@ int __vdprintf_chk(int fd, int flag, const char *format, va_list rest);
 #pragma weak pmem_memmove_nodrain
 #pragma weak pmem_memcpy_nodrain
 #pragma weak pmem_memset_nodrain
+#pragma weak pmem2_map_get_store_granularity
+#pragma weak pmem2_get_flush_fn
+#pragma weak pmem2_get_drain_fn
+#pragma weak pmem2_get_memmove_fn
+#pragma weak pmem2_get_memset_fn
 void pmem_persist(const void *address, size_t size);
 void pmem_flush(const void *address, size_t size);
 void pmem_drain(void);
@@ -104,5 +110,15 @@ void *pmem_memset_persist(void *target, int byte, size_t size);
 void *pmem_memmove_nodrain(void *target, const void *source, size_t size);
 void *pmem_memcpy_nodrain(void *target, const void *source, size_t size);
 void *pmem_memset_nodrain(void *target, int byte, size_t size);
+
+typedef void cc_pmem2_flush(const void *address, size_t size);
+typedef void cc_pmem2_drain(void);
+typedef void *cc_pmem2_memmove(void *target, const void *source, size_t size, unsigned flags);
+typedef void *cc_pmem2_memset(void *target, int byte, size_t size, unsigned flags);
+int pmem2_map_get_store_granularity(void *mapping);
+cc_pmem2_flush *pmem2_get_flush_fn(void *mapping);
+cc_pmem2_drain *pmem2_get_drain_fn(void *mapping);
+cc_pmem2_memmove *pmem2_get_memmove_fn(void *mapping);
+cc_pmem2_memset *pmem2_get_memset_fn(void *mapping);
 
 #endif
