@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crashcheck import cli
+from crashcheck import cli, config
 from crashcheck.analyzer.compile.driver import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +39,8 @@ def test_the_readme_names_the_versions_and_settings_that_there_are() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
     assert f"A clang from {toolchain.OLDEST} to {toolchain.NEWEST} is used" in text
-    (settings,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    settings, nodes = re.findall(r"^```toml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert config.parse(nodes, ROOT / "crashcheck.toml").nodes
     assert f"{NUMBERS[sum(map(len, tomllib.loads(settings).values()))]} lines matter" in text
     bugs = re.findall(r"^\| ([^|]*?) [\d., ]+\| \[", (ROOT / "docs" / "found.md").read_text(), re.MULTILINE)
     assert f"found {len(bugs)} bugs in {len(set(bugs))} programs that others wrote" in text
