@@ -227,7 +227,7 @@ struct script_frame {
     uint64_t offset;        /* of a site in it: CC_SITE_IN_CODE */
 };
 #define HASH_START 0xcbf29ce484222325u
-uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t size); /* FNV-1a: continues a hash with some bytes */
+uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t size); /* continues a hash with some bytes */
 /* The number of a code by what it is: processes that run one program have the same ones. Defined where it is new. */
 uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size);
 struct script_frame frame_at(struct tracee *thread, struct cc_code head, const char *file_and_name, uint32_t line, uint32_t column);

@@ -10,13 +10,28 @@
 #define COLUMN_BITS 32 /* of an offset: the line is above them */
 
 static struct table codes; /* by a hash of what they are, and its size */
+static struct table files; /* by a hash of their paths, and the size of what was asked for; id: one of these */
+enum { THERE = 1, MISSING };
 
 const char *text_called(const char *file)
 {
     return strcmp(file, "-e") == 0 ? "<-e>" : strcmp(file, "-") == 0 ? "<stdin>" : "<string>";
 }
 
-/* Puts a folder in front of a path if the file is there; the size, 0 if it is not. */
+uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t size)
+{
+    uint64_t word;
+    for (size_t done = 0, part; done < size; done += part) {
+        part = size - done < sizeof word ? size - done : sizeof word;
+        word = part;
+        memcpy(&word, (const char *)bytes + done, part);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Puts a folder in front of a path if the file is there, or was when that was asked before; the size, 0 if it is not. */
 static size_t path_within(const char *folder, size_t length, char *path, size_t size)
 {
     char full[2 * PATH_ROOM];
@@ -24,7 +39,10 @@ static size_t path_within(const char *folder, size_t length, char *path, size_t 
     full[length] = '/';
     memcpy(full + length + 1, path, size);
     full[length + 1 + size] = '\0';
-    if (access(full, F_OK) != 0)
+    struct pair *known = pair_in(&files, bytes_hash(HASH_START, full, length + 1 + size), size);
+    if (known->id != THERE)
+        known->id = access(full, F_OK) == 0 ? THERE : MISSING;
+    if (known->id != THERE)
         return 0;
     memcpy(path, full, length + 1 + size);
     return length + 1 + size;
@@ -44,13 +62,6 @@ size_t path_absolute(struct tracee *thread, char *path, size_t size)
     if (length > 0)
         absolute = path_within(folder, (size_t)length, path, size);
     return absolute ? absolute : size;
-}
-
-uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
-    return hash;
 }
 
 uint32_t code_defined_as(struct tracee *thread, struct cc_code head, const char *bytes, size_t size)

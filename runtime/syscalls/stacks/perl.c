@@ -35,7 +35,8 @@ struct known {              /* a statement, and the function that it is in: 0 fo
 };
 struct perl {
     struct interpreter interpreter;
-    uint64_t current_interpreter, operations[2]; /* operations: of statements, the second in the debugger */
+    uint64_t current_interpreter, alone; /* alone: the first one, which stays the current one of a process with one thread */
+    uint64_t operations[2]; /* operations: of statements, the second in the debugger */
     uint64_t statement;     /* offset of the current one in an interpreter, 0: not known yet; the contexts are 2 words behind it */
     size_t function;        /* offset of a function in a context, 0: not known yet */
     struct known known[KNOWN];
@@ -67,8 +68,12 @@ static bool read_interpreter(struct tracee *thread, struct perl *perl, uint64_t 
 static bool find_interpreter(struct tracee *thread, struct perl *perl, struct statement *now, uint64_t *where, struct stack *stack)
 {
     uint64_t word[CONTROL_WORDS];
-    if (thread->process->threads == 1)
-        return read_interpreter(thread, perl, word_of(thread, perl->current_interpreter), now, where, stack);
+    if (thread->process->threads == 1) {
+        if (perl->alone && read_interpreter(thread, perl, perl->alone, now, where, stack))
+            return true;
+        perl->alone = word_of(thread, perl->current_interpreter);
+        return read_interpreter(thread, perl, perl->alone, now, where, stack);
+    }
     size_t known = memory_read(thread, thread->thread_pointer, word, sizeof word) / sizeof *word;
     for (size_t i = 1; i < known; i++) /* a value is behind its number, which is odd */
         if (word[i - 1] % 2 == 1 && word[i - 1] < UINT32_MAX && word[i] % 8 == 0 &&

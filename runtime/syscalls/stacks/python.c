@@ -17,6 +17,8 @@
 #define LONGEST_TABLE (1u << 20)
 #define LONGEST_NAME 512u
 #define KNOWN 1024u           /* codes of a process */
+#define STATES 16u            /* threads of a process whose states are known */
+#define IS_LATEST 8u          /* flag of a PyThreadState: of those that its thread has, it ran last (bound_gilstate) */
 #define NO_FUNCTIONS 3        /* owner of a frame, and any above: it is no function's */
 #define TAGS 7u               /* of a reference in a frame, from 3.14 on */
 #define OLDEST 8u             /* 3.8: no other one can read the module that is loaded first */
@@ -26,6 +28,7 @@ enum { OBJECT_TYPE = 8, OBJECT_SIZE = 16, BYTES_DATA = 32, TEXT_LENGTH = 16, TEX
 struct layout {
     /* _PyRuntime; PyInterpreterState; PyThreadState */
     uint16_t interpreters, threads, next_interpreter, next_thread, thread_id, frame;
+    uint16_t status;          /* of a PyThreadState: flags, one of them IS_LATEST; 0 of versions that have none */
     /* its frames. `instruction`: a pointer into the code, or, if `unit`, a number of so many bytes */
     uint16_t frame_code, frame_previous, frame_instruction, frame_owner, unit;
     uint16_t code_file, code_name, code_lines, code_first_line, code_start; /* code_start: 0 of no layout */
@@ -51,7 +54,7 @@ static const struct layout layouts[] = {
             .frame_code = 32, .frame_previous = 48, .frame_instruction = 56, .frame_owner = 69,
             .code_file = 112, .code_name = 128, .code_lines = 136, .code_first_line = 72, .code_start = 184,
             .ascii = 48, .unicode = 72},
-    [12] = {.interpreters = 40, .threads = 72, .next_thread = 8, .thread_id = 136, .frame = 56, .through_c = true,
+    [12] = {.interpreters = 40, .threads = 72, .next_thread = 8, .thread_id = 136, .frame = 56, .status = 24, .through_c = true,
             .frame_code = 0, .frame_previous = 8, .frame_instruction = 56, .frame_owner = 70,
             .code_file = 112, .code_name = 128, .code_lines = 136, .code_first_line = 68, .code_start = 192,
             .ascii = 40, .unicode = 56},
@@ -65,12 +68,17 @@ struct known_code {
     struct code_key key;
     uint32_t code;
 };
+struct known_state {        /* of a thread: where its PyThreadState was */
+    pid_t tid;
+    uint64_t address;
+};
 struct python {
     struct interpreter interpreter;
     uint32_t minor;
     struct layout at;
     uint64_t runtime, code_type, text_type, bytes_type;
     struct known_code known[KNOWN];
+    struct known_state states[STATES];
 };
 
 static uint64_t word_in(const unsigned char *bytes, unsigned offset)
@@ -97,8 +105,8 @@ static uint32_t minor_of(const char *path)
  * interpreter, and two more of a frame. */
 static bool described(struct tracee *thread, struct python *python)
 {
-    enum { INTERPRETERS = 5, NEXT_INTERPRETER = 8, THREADS = 9, NEXT_THREAD = 21, FRAME = 23, THREAD = 24, PREVIOUS = 29,
-           EXECUTABLE = 30, INSTRUCTION = 31, OWNER = 33, FILE_NAME = 35, NAME = 37, LINES = 38, FIRST_LINE = 39, START = 43,
+    enum { INTERPRETERS = 5, NEXT_INTERPRETER = 8, THREADS = 9, NEXT_THREAD = 21, FRAME = 23, THREAD = 24, STATUS = 27,
+           PREVIOUS = 29, EXECUTABLE = 30, INSTRUCTION = 31, OWNER = 33, FILE_NAME = 35, NAME = 37, LINES = 38, FIRST_LINE = 39, START = 43,
            WORDS = 49 };
     uint64_t word[WORDS];
     if (memory_read(thread, python->runtime, word, sizeof word) != sizeof word || memcmp(word, "xdebugpy", 8) != 0 ||
@@ -107,7 +115,7 @@ static bool described(struct tracee *thread, struct python *python)
     const uint64_t *state = word + (python->minor > 13 ? 3 : 0), *code = word + (python->minor > 13 ? 5 : 0);
     const uint64_t wanted[] = {
         word[INTERPRETERS], word[NEXT_INTERPRETER], word[THREADS], state[NEXT_THREAD], state[FRAME], state[THREAD],
-        state[PREVIOUS], state[EXECUTABLE], state[INSTRUCTION], state[OWNER], code[FILE_NAME], code[NAME], code[LINES],
+        state[STATUS], state[PREVIOUS], state[EXECUTABLE], state[INSTRUCTION], state[OWNER], code[FILE_NAME], code[NAME], code[LINES],
         code[FIRST_LINE], code[START],
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
@@ -116,7 +124,7 @@ static bool described(struct tracee *thread, struct python *python)
     python->at = (struct layout){
         .interpreters = (uint16_t)word[INTERPRETERS], .next_interpreter = (uint16_t)word[NEXT_INTERPRETER],
         .threads = (uint16_t)word[THREADS], .next_thread = (uint16_t)state[NEXT_THREAD], .frame = (uint16_t)state[FRAME],
-        .thread_id = (uint16_t)state[THREAD], .frame_previous = (uint16_t)state[PREVIOUS],
+        .thread_id = (uint16_t)state[THREAD], .status = (uint16_t)state[STATUS], .frame_previous = (uint16_t)state[PREVIOUS],
         .frame_code = (uint16_t)state[EXECUTABLE], .frame_instruction = (uint16_t)state[INSTRUCTION],
         .frame_owner = (uint16_t)state[OWNER], .code_file = (uint16_t)code[FILE_NAME], .code_name = (uint16_t)code[NAME],
         .code_lines = (uint16_t)code[LINES], .code_first_line = (uint16_t)code[FIRST_LINE],
@@ -128,7 +136,7 @@ static bool described(struct tracee *thread, struct python *python)
 static bool fits(const struct layout *at)
 {
     return at->code_start && at->thread_id + 8u <= STATE_BYTES && at->frame + 8u <= STATE_BYTES &&
-           at->next_thread + 8u <= STATE_BYTES && at->frame_code + 8u <= FRAME_BYTES && at->frame_previous + 8u <= FRAME_BYTES &&
+           at->next_thread + 8u <= STATE_BYTES && at->status + 8u <= STATE_BYTES && at->frame_code + 8u <= FRAME_BYTES && at->frame_previous + 8u <= FRAME_BYTES &&
            at->frame_instruction + 8u <= FRAME_BYTES && at->frame_owner < FRAME_BYTES && at->code_file + 8u <= CODE_BYTES &&
            at->code_name + 8u <= CODE_BYTES && at->code_lines + 8u <= CODE_BYTES && at->code_first_line + 4u <= CODE_BYTES;
 }
@@ -156,23 +164,42 @@ struct interpreter *python_of(struct tracee *thread, uint64_t base, const char *
     return NULL;
 }
 
-/* The thread's PyThreadState: the one whose thread has the same thread pointer, which a fork keeps. */
-static bool state_of(struct tracee *thread, const struct python *python, unsigned char *state)
+/* Reads a PyThreadState, and its innermost frame; 0 if it has none, or is not of the thread: one of the same thread has the same
+ * thread pointer, which a fork keeps. */
+static uint64_t frame_in(struct tracee *thread, const struct python *python, uint64_t address, unsigned char *state)
 {
     const struct layout *at = &python->at;
+    if (memory_read(thread, address, state, STATE_BYTES) != STATE_BYTES)
+        memset(state, 0, STATE_BYTES);
+    if (word_in(state, at->thread_id) != thread->thread_pointer)
+        return 0;
+    uint64_t frame = word_in(state, at->frame);
+    return at->through_c && frame ? word_of(thread, frame + at->within_c) : frame;
+}
+
+/* The innermost frame of the thread. Its PyThreadState stays where it is as long as it has frames. What has it may run other
+ * interpreters in between: then another state of the thread is the latest. */
+static uint64_t innermost_frame(struct tracee *thread, struct python *python)
+{
+    const struct layout *at = &python->at;
+    struct known_state *known = &python->states[(size_t)thread->tid % STATES];
+    unsigned char state[STATE_BYTES];
+    uint64_t frame = known->tid == thread->tid ? frame_in(thread, python, known->address, state) : 0;
+    if (frame && (!at->status || word_in(state, at->status) & IS_LATEST))
+        return frame;
     uint64_t interpreter = word_of(thread, python->runtime + at->interpreters);
     for (unsigned i = 0; interpreter && i < MOST_STATES; i++) {
         uint64_t address = word_of(thread, interpreter + at->threads);
         for (unsigned many = 0; address && many < MOST_STATES; many++) {
-            if (memory_read(thread, address, state, STATE_BYTES) != STATE_BYTES)
-                break;
-            if (word_in(state, at->thread_id) == thread->thread_pointer)
-                return true;
+            if ((frame = frame_in(thread, python, address, state))) {
+                *known = (struct known_state){thread->tid, address};
+                return frame;
+            }
             address = word_in(state, at->next_thread);
         }
         interpreter = word_of(thread, interpreter + at->next_interpreter);
     }
-    return false;
+    return 0;
 }
 
 /* Appends a character as UTF-8; a byte that was no UTF-8 in a file's name as that byte. */
@@ -285,12 +312,8 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
 {
     struct python *python = (struct python *)interpreter;
     const struct layout *at = &python->at;
-    unsigned char state[STATE_BYTES], bytes[FRAME_BYTES], head[CODE_BYTES];
-    if (!state_of(thread, python, state))
-        return 0;
-    uint64_t frame = word_in(state, at->frame);
-    if (at->through_c && frame)
-        frame = word_of(thread, frame + at->within_c);
+    unsigned char bytes[FRAME_BYTES], head[CODE_BYTES];
+    uint64_t frame = innermost_frame(thread, python);
     size_t found = 0;
     for (unsigned steps = 0; frame && found < most && steps < 2 * STACK_DEEPEST; steps++) {
         if (memory_read(thread, frame, bytes, sizeof bytes) != sizeof bytes)

@@ -25,10 +25,6 @@ struct shell {
     uint64_t line_number, global_variables, command; /* command: where the text of -c is */
     uint64_t variables[NAMES], names[NAMES]; /* addresses of the variables that were found, and of their names */
 };
-struct script {             /* whose name was looked up last, in this stack */
-    size_t size, path_size; /* size: 0 for none */
-    char text[PATH_ROOM], path[2 * PATH_ROOM];
-};
 struct walk {               /* of an array */
     uint64_t head, element;
 };
@@ -90,18 +86,10 @@ static bool next_text(struct tracee *thread, struct walk *walk, char *to)
     return true;
 }
 
-static struct script_frame frame_of(struct tracee *thread, struct script *script, char *file, const char *function, uint32_t line)
+static struct script_frame frame_of(struct tracee *thread, char *file, const char *function, uint32_t line)
 {
-    struct cc_code head = {0};
-    size_t size = strlen(file);
-    if (size != script->size || memcmp(file, script->text, size) != 0) {
-        memcpy(script->text, file, script->size = size);
-        memcpy(script->path, file, size);
-        script->path_size = path_absolute(thread, script->path, size);
-    }
-    head.file_bytes = (uint32_t)script->path_size;
-    memcpy(file, script->path, script->path_size);
-    head.name_bytes = (uint32_t)strlen(function);
+    struct cc_code head = {.name_bytes = (uint32_t)strlen(function)};
+    head.file_bytes = (uint32_t)path_absolute(thread, file, strlen(file));
     memcpy(file + head.file_bytes, function, head.name_bytes);
     return frame_at(thread, head, file, line, 0);
 }
@@ -118,10 +106,8 @@ static bool is_script(struct tracee *thread, struct walk functions)
 static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, struct script_frame *frames, size_t most)
 {
     static char file[2 * PATH_ROOM + PATH_MAX], function[PATH_ROOM], number[PATH_ROOM];
-    static struct script script;
     struct shell *shell = (struct shell *)interpreter;
     uint32_t line = 0;
-    script.size = 0;
     size_t depth = 0;
     const char *given = shell->command && word_of(thread, shell->command) ? "<-c>" : "<stdin>";
     if (memory_read(thread, shell->line_number, &line, sizeof line) != sizeof line)
@@ -139,11 +125,11 @@ static size_t frames_of(struct tracee *thread, struct interpreter *interpreter, 
         else if (!in_file && strcmp(file, "main") == 0)
             strcpy(file, given);
         if (*file && *function)
-            frames[depth++] = frame_of(thread, &script, file, function, line);
+            frames[depth++] = frame_of(thread, file, function, line);
         line = next_text(thread, &lines, number) ? (uint32_t)strtoul(number, NULL, 10) : 0;
     }
     if (!in_file && depth < most)
-        frames[depth++] = frame_of(thread, &script, strcpy(file, given), "main", line);
+        frames[depth++] = frame_of(thread, strcpy(file, given), "main", line);
     return depth;
 }
 

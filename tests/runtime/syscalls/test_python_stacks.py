@@ -136,6 +136,48 @@ def test_work_of_a_pool_of_threads_has_the_lines_that_submitted_it(minor: int, t
     assert written == [(b"a", [("save", 8), ("<module>", 13)]), *by_pool, *by_pool]
 
 
+NESTED = """
+import os, sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+
+def save(inner):
+    run(inner, f"import os\\ndef nested():\\n  os.write({fd}, b'b')\\nnested()")
+    os.write(fd, b"a")
+
+os.write(fd, b"a")
+inner = interpreters.create()
+save(inner)
+save(inner)
+"""
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_what_an_interpreter_runs_within_another_one_has_its_own_lines_or_those_that_run_it(
+    minor: int, tmp_path: Path
+) -> None:
+    python = interpreters().get(f"3.{minor}")
+    if python is None:
+        pytest.skip(f"there is no Python 3.{minor} here")
+    program = tmp_path / "nested.py"
+    program.write_text(NESTED)
+    written = [
+        (data, [(site.name, site.line) for site in frames])
+        for frames, data in stacks(traced(tmp_path, python, "-I", str(program), "{pool}/f"))
+    ]
+    nested = [("nested", 3), ("<module>", 4)]
+    expected = [(b"a", [("<module>", 15)])]
+    for line in (17, 18):
+        outer = [("save", 12), ("<module>", line)]
+        expected += [(b"b", nested if minor >= 12 else outer), (b"a", [("save", 13), ("<module>", line)])]
+    assert written == expected
+
+
 @pytest.mark.parametrize(
     ("given", "options"),
     [
