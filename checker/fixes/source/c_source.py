@@ -24,6 +24,7 @@ _LEAVES = re.compile(
     r"(return|goto|break|continue|throw)\b|(std::)?(_?exit|_Exit|abort|quick_exit|errx?|verrx?|longjmp)\s*\("
 )
 CALL = re.compile(r"([A-Za-z_][\w:]*)\s*\(")
+_SWAP = re.compile(r"(?:__sync_bool_compare_and_swap|(?:std::)?(?:__)?atomic_compare_exchange\w*)\s*\(")
 _WORD = 80  # characters that are searched for a word and the white space after it
 _NO_CALLS = frozenset(
     {"if", "for", "while", "switch", "return", "sizeof", "_Alignof", "alignof", "__typeof__", "typeof"}
@@ -130,6 +131,25 @@ class Source:
         if not _LEAVES.match(last) or re.compile(r"\s*else\b").match(self.code, end):
             return None
         return Statement(found.end() - len(found.group().lstrip()), end, header)
+
+    def swap(self, line: int, column: int) -> tuple[Statement, Statement, bool] | None:
+        """The call of a compare-and-swap at a place, and beside what it has stored for certain: before what its `if`
+        does (True), as in `if (cas(…)) f();`, or after that `if` (False), as in `if (!cas(…)) return;`. None at another
+        place."""
+        at = self.position(line, column)
+        found, head = _SWAP.match(self.code, at), re.compile(r"\s*if\s*\(\s*(!?)\s*").match(self.code, self._start(at))
+        if found is None or head is None or head.end() != at:
+            return None
+        closing = self.closing(found.end() - 1)
+        body = re.compile(r"\s*\)\s*(?:(\{)\s*|(?!\s|(?:if|for|while|switch|do)\b))").match(self.code, closing + 1)
+        if body is None:
+            return None
+        call = Statement(at, closing + 2, -1)
+        if head.group(1):
+            leaves = self.guard(line, column)
+            return None if leaves is None else (call, leaves, False)
+        header = -1 if body.group(1) else self.code.index(")", closing + 1) + 1
+        return call, Statement(body.end(), self._end(body.end()), header), True
 
     def _start(self, at: int) -> int:
         """Just after what ends the statement before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +85,11 @@ class EditWriter:
         if Path(step.place.file).is_absolute():
             raise NotEditable("it is outside of the project")
         source = self._program.source(step.place.file)
-        statement = self._statement(step, source)
+        stores, statement, step = self._places(step, source)
         try:
-            lines, includes = self._lines(step, source, statement)
+            lines, includes = self._lines(step, source, stores)
         except SideEffect:
-            if step.after_loop or step.sync is not None or step.together:
+            if step.after_loop or step.sync is not None or step.together or stores is not statement:
                 raise
             return self._once(step, source, statement)
         if step.after_loop:
@@ -107,11 +108,16 @@ class EditWriter:
             *put_lines(step, source, statement, first, last, lines),
         ]
 
-    def _statement(self, step: Step, source: Source) -> Statement:
-        """What the lines are put beside."""
+    def _places(self, step: Step, source: Source) -> tuple[Statement, Statement, Step]:
+        """What stores, what the lines are put beside, and the step with the side on which they are."""
         place = step.place
         guard = source.guard(place.line, place.column) if step.sync not in (None, SyncKind.MSYNC) else None
-        return guard if guard is not None else source.statement(place.line, place.column)
+        swap = None if step.before or step.after_loop or step.together else source.swap(place.line, place.column)
+        if swap is not None:
+            call, statement, before = swap
+            return call, statement, replace(step, before=before)
+        statement = guard if guard is not None else source.statement(place.line, place.column)
+        return statement, statement, step
 
     def _once(self, step: Step, source: Source, statement: Statement) -> list[Edit]:
         """Where the address that is stored to must not be found twice, it is kept in a variable."""

@@ -380,6 +380,56 @@ def test_no_sync_follows_a_test_after_which_more_has_been_done(tmp_path: Path, t
     assert (edits, why) == ((), "f.c:4: the store is part of a condition")
 
 
+SWAPS = (
+    "__sync_bool_compare_and_swap(&p->next, a, b)",
+    "atomic_compare_exchange_strong(&p->next, &a, b)",
+    "__atomic_compare_exchange_n(&p->next, &a, b, 0, 5, 5)",
+)
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+@pytest.mark.parametrize(
+    ("test", "edited"),
+    [
+        ("if (!SWAP)\n        goto retry;\n    g();", "if (!SWAP)\n        goto retry;\n    FLUSH\n    g();"),
+        ("if (!SWAP) {\n        h();\n        continue;\n    }\n    g();", "continue;\n    }\n    FLUSH\n    g();"),
+        ("if (SWAP)\n        return b;\n    g();", "if (SWAP) {\n        FLUSH\n        return b;\n    }\n    g();"),
+        (
+            "if (SWAP) {\n        if (b)\n            g();\n    }",
+            "{\n        FLUSH\n        if (b)\n            g();\n    }",
+        ),
+        (
+            "if (SWAP) {\n        g();\n        h();\n    }",
+            "if (SWAP) {\n        FLUSH\n        g();\n        h();\n    }",
+        ),
+    ],
+)
+def test_a_flush_is_where_a_compare_and_swap_has_stored(tmp_path: Path, swap: str, test: str, edited: str) -> None:
+    text = f"#include <immintrin.h>\nint f(void)\n{{\n    {test.replace('SWAP', swap)}\n}}\n"
+    step = Step(Location("f.c", 4, 5 + test.index("SWAP"), "f", "", ()), (1,), flush=True)
+    expected = edited.replace("SWAP", swap).replace("FLUSH", "_mm_clflush(&p->next);")
+    assert expected in written(writer(tmp_path, text), tmp_path, step)
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+@pytest.mark.parametrize(
+    "test",
+    [
+        "if (!SWAP)\n        h();",
+        "if (!SWAP || g())\n        return 1;",
+        "if (!SWAP)\n        return 1;\n    else\n        g();",
+        "if (SWAP && g())\n        h();",
+        "while (!SWAP)\n        ;",
+        "if (SWAP)\n        if (b)\n            g();\n        else\n            h();",
+        "if (!(SWAP))\n        return 1;",
+    ],
+)
+def test_no_flush_is_where_a_compare_and_swap_may_not_have_stored(tmp_path: Path, swap: str, test: str) -> None:
+    text = f"#include <immintrin.h>\nint f(void)\n{{\n    {test.replace('SWAP', swap)}\n}}\n"
+    step = Step(Location("f.c", 4, 5 + test.index("SWAP"), "f", "", ()), (1,), flush=True)
+    assert writer(tmp_path, text).write([step]) == ((), "f.c:4: the store is part of a condition")
+
+
 def test_a_sync_of_what_a_loop_stores_follows_the_loop(tmp_path: Path) -> None:
     text = "#include <stdint.h>\nvoid f(void)\n{\n    for (i = 0; i < n; i++)\n        p->word[i] = i;\n    g();\n}\n"
     step = Step(Location("f.c", 5, 20, "f", "s.word[]", ()), (1,), sync=SyncKind.MSYNC, after_loop=True)
