@@ -102,6 +102,7 @@ class ActionRow:
     ended: str  # "ended with status 1", or ""
     role: Annotated[str, Meta(pattern="^(first|second)?$")] = ""  # of the pair whose order matters
     disk: str = ""  # of a restart after a power failure: "kept 1 of 2 updates"
+    label: str = ""  # of a message in a picture; "": its first bytes
 
 
 @dataclass(frozen=True, slots=True)

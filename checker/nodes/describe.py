@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from crashcheck.checker.evidence import PENDING, ActionOrder, ActionRow
 from crashcheck.checker.nodes.dependence import BOUND_OF, OF_MESSAGES
-from crashcheck.checker.nodes.message_names import binary_names, shown
+from crashcheck.checker.nodes.message_names import TEXT_BYTES, MessageName, is_text, message_names, shown
 from crashcheck.checker.nodes.minimise import Minimal, Pair, cost, until_failure
 from crashcheck.checker.nodes.runs import NodeRole, NodeRun, RunFailure, Wrong, delivery_of
 from crashcheck.checker.oracles.symptoms import masked, signs
@@ -31,7 +31,6 @@ from crashcheck.runtime.nodes.actions import (
 )
 from crashcheck.source import spoken_line
 
-_DATA_CHARS = 24  # of a message, in a sentence
 _SHOWN_CHARS = 200  # of a message, in the evidence
 _PRINTED = 4096  # bytes of what a node printed
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*):(?P<line>\d+)\)")
@@ -76,7 +75,7 @@ class RunFacts(NamedTuple):
     compared: Mapping[int, str] = MappingProxyType({})  # places where times are compared, by name
     threads: Mapping[Action, ThreadWait] = MappingProxyType({})  # those that continue
     fired: Mapping[Action, int] = MappingProxyType({})  # timers that fired in one action, where these are more than one
-    names: Mapping[bytes, str] = MappingProxyType({})  # of messages that are no text, by their data
+    names: Mapping[bytes, MessageName] = MappingProxyType({})  # of messages, by their data
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,8 @@ class Describer:
         if known is None:
             return "a message"
         if known.message.data:
-            return f"`{facts.names.get(known.message.data) or shown(known.message.data, _DATA_CHARS)}`"
+            name = facts.names.get(known.message.data)
+            return f"`{name.sentence if name else shown(known.message.data, TEXT_BYTES)}`"
         return _OF_CONNECTIONS.get(known.message.what, "an empty message")
 
     def clause(self, action: Action, facts: RunFacts) -> str:
@@ -225,6 +225,7 @@ class Describer:
             peer=action.peer,
             what=self.clause(action, facts._replace(places=facts.places or action.kind is ActionKind.THREAD)),
             data=_data(message.data, facts) if message is not None else "",
+            label=facts.names[message.data].label if message is not None else "",
             sent=sent,
             sender=message.stack[0] if message is not None and message.stack else "",
             printed=shown(result.wrote, _SHOWN_CHARS),
@@ -281,7 +282,7 @@ def facts_of(run: NodeRun) -> RunFacts:
     compared = {one.name: one.place for result in results for one in result.compared}
     threads = {result.action: result.thread for result in results if result.thread is not None}
     fired = {one.action: one.fired for one in results if one.fired > 1}
-    names = binary_names(each.message.data for each in sent.values())
+    names = message_names(each.message.data for each in sent.values())
     return RunFacts(sent, lost, compared=compared, threads=threads, fired=fired, names=names)
 
 
@@ -333,8 +334,8 @@ def _message_of(action: Action, facts: RunFacts) -> Sent | None:
 
 
 def _data(data: bytes, facts: RunFacts) -> str:
-    name, first = facts.names.get(data, ""), shown(data, _SHOWN_CHARS)
-    return f"{name}: {first}" if name else first
+    first = shown(data, _SHOWN_CHARS)
+    return first if is_text(data) else f"{facts.names[data].sentence}: {first}"
 
 
 def _ended(result: ActionResult) -> str:

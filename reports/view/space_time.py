@@ -5,7 +5,6 @@ Coordinates are CSS pixels from the picture's upper left corner, computed from t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +21,6 @@ RIGHT_PX = 40
 WIDTH_MIN = 1072  # the room that the page gives on a wide screen
 
 _LABEL_SHARE, _LABEL_BEFORE_PX, _LABEL_ABOVE_PX = 0.62, 48, 18  # of an arrow before its label; from there to its end
-_BYTES = re.compile(r"([0-9a-f]+) at \d+")
-_BINARY = re.compile(r"(?:[0-9a-f]+ at \d+(?:, |(?= \()))+…? ?\(\d+ bytes?\): ")  # checker/nodes/message_names.py
 
 _MESSAGES = ("deliver", "lose", "duplicate", PENDING)
 _SHAPES = {
@@ -140,16 +137,10 @@ def _arrow(at: int, row: ActionRow, x_of: Callable[[int], int], y_of: Callable[[
     share = max(_LABEL_SHARE, 1 - _LABEL_BEFORE_PX / max(abs(x2 - x1), 1))
     share = min(share, max(_LABEL_SHARE, 1 - _LABEL_ABOVE_PX / max(abs(y2 - y1), 1)))
     return Arrow(
-        *(x1, y1, x2, y2, fate, line(_label(row.data), LABEL_CHARS)),
+        *(x1, y1, x2, y2, fate, line(row.label or row.data, LABEL_CHARS)),
         int(x1 + (x2 - x1) * share) + 5,
         int(y1 + (y2 - y1) * share) - 4,
     )
-
-
-def _label(data: str) -> str:
-    """What an arrow shows of a message: of one that is no text the bytes that distinguish it, `72 01 04`."""
-    name = _BINARY.match(data)
-    return " ".join(_BYTES.findall(name[0])) if name else data
 
 
 def _event(at: int, row: ActionRow, x: int, y: int) -> DrawnEvent:
