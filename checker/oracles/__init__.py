@@ -41,3 +41,12 @@ class Oracle(Protocol):
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         """`names`: paths of the worker that ran it, and how the output must name them ("{pool}")."""
         ...
+
+    def assume_reopenable(self) -> None:
+        """Judge by fewer runs from now on: as if a clean close and reopen changed nothing, until one does."""
+        ...
+
+    def is_borne_out(self, point: int) -> bool:
+        """Whether runs at a crash point are judged as they would be without that assumption; from then on without it
+        if not. To be asked before a finding rests on it."""
+        ...

@@ -84,9 +84,33 @@ class OutputEquivalence:
             if len(self._arrived) > _KEPT:  # runs that were begun, and never asked for
                 del self._arrived[next(iter(self._arrived))]
             if ended.status != 0 or ended.timed_out:
-                self._want_all(standing)
+                self._want_what_fails(standing)
             elif not self._as_if_nothing_crashed(standing, printed):
-                self.references.want(self._most_likely_first(standing)[0])
+                self.references.want_soonest(self._most_likely_first(standing)[0])
+
+    def assume_reopenable(self) -> None:
+        self.references.assumes_reopenable = True
+
+    def is_borne_out(self, point: int) -> bool:
+        standing, references = self._standing(point), self.references
+        if not self._assumes_reopenable(standing):
+            return True
+        if not standing.unsettled and len(standing.done) < len(self.operations):
+            # An equal image may have been judged just after the next operation began: one verdict is for both.
+            standing = replace(standing, open=(len(standing.done) + 1,))
+        self._want_all(standing)
+        legal = list(self.operations.legal(standing))
+        same = [references.of(one).printed.key == references.soonest(one).printed.key for one in legal]
+        tried = [references.try_boundary(ordinal) for ordinal in _boundaries(standing)]
+        if not all((*same, *tried)):
+            references.assumes_reopenable = False
+            return False
+        self._vouch(standing)
+        return True
+
+    def _assumes_reopenable(self, standing: Standing) -> bool:
+        """Whether states of a moment are judged without a reopen at the operations' ends that they rest on."""
+        return not self.references.divides and self._tail(standing) is not None
 
     def judge(self, ended: Ended, names: Mapping[str, str], point: int = FINAL) -> Verdict:
         standing = self._standing(point)
@@ -99,28 +123,29 @@ class OutputEquivalence:
         if crowded and plain.passed:
             self._crowded[standing] = None
             return _passed(plain)
+        assumes = self._assumes_reopenable(standing)
         for history in () if crowded else self._most_likely_first(standing):
-            reference = self.references.of(history)
-            if history.in_file_order and len(history.before) + len(history.rest) == len(self.operations):
+            reference = self.references.soonest(history)
+            whole = history.in_file_order and len(history.before) + len(history.rest) == len(self.operations)
+            if whole and not assumes:
                 self.references.try_boundary(len(history.before))  # it has been run already
             if plain.passed and self._differs_when_reopened(standing, self.references.differs_at):
                 return _passed(plain)
             if plain.passed and not reference.unusable and reference.printed.key == printed.key:
                 return _passed(plain)
             if self._tail(standing) is not None:  # the only other one was compared first, without a run
-                self._want_all(standing)
-        legal = [] if crowded else [self.references.of(history) for history in self.operations.legal(standing)]
+                self._want_what_fails(standing)
+        legal = [] if crowded else [self.references.soonest(history) for history in self.operations.legal(standing)]
         unusable = [reference for reference in legal if reference.unusable]
         if unusable:
             # What a run in which nothing crashed cannot show either is no finding.
             self._unusable.update(dict.fromkeys(unusable))
             return _passed(replace(plain, outcome=Outcome.PASS))
-        differs = self._differs_when_reopened(standing, lambda ordinal: not self.references.try_boundary(ordinal))
-        if differs and plain.passed:
-            return _passed(plain)
-        for ordinal in _boundaries(standing):
-            if ordinal:
-                self.vouch(ordinal)
+        if not assumes:
+            differs = self._differs_when_reopened(standing, lambda ordinal: not self.references.try_boundary(ordinal))
+            if differs and plain.passed:
+                return _passed(plain)
+            self._vouch(standing)
         return Verdict(
             outcome=Outcome.FAIL if plain.passed else plain.outcome,
             exit_code=plain.exit_code,
@@ -131,8 +156,21 @@ class OutputEquivalence:
             signs=self._signs(plain, printed, legal, ended),
         )
 
-    def _want_all(self, standing: Standing) -> None:
+    def _vouch(self, standing: Standing) -> None:
+        for ordinal in _boundaries(standing):
+            if ordinal:
+                self.vouch(ordinal)
+
+    def _want_what_fails(self, standing: Standing) -> None:
         """A state fails, as far as is known: begin all references that show whether it does, side by side."""
+        if not self._assumes_reopenable(standing):
+            self._want_all(standing)
+        else:
+            for history in self.operations.legal(standing):
+                self.references.want_soonest(history)
+
+    def _want_all(self, standing: Standing) -> None:
+        """Begin all references of a moment, and the reopens that it rests on."""
         if standing.unsettled <= MOST_OPEN:
             for history in self.operations.legal(standing):
                 self.references.want(history)

@@ -157,6 +157,11 @@ class Tails:
             self._keys.clear()
         self._starts[ordinal] = before_bytes
 
+    def start(self, ordinal: int) -> int | None:
+        """Where the output of the rest begins after so many operations, in one that is short enough to be kept whole
+        and to be cut there; None if not known."""
+        return self._starts.get(ordinal) if len(self._raw) <= self._kept else None
+
     def key(self, ordinal: int) -> bytes | None:
         """Of all that was printed after the first `ordinal` operations, as Printed.key; None if not known."""
         if ordinal not in self._keys:
@@ -191,11 +196,16 @@ class References:
         self.count_writers: Callable[[], tuple[int, ...] | None] = lambda: None
         self._tails: tuple[Tails, ...] = ()  # one for each output
         self._undisturbed: Reference | None = None
+        self._whole: Run | None = None  # of that
+        self.assumes_reopenable = False  # until a reopen shows: what one process prints may then be a reference
+        self._in_one: dict[History, Reference] = {}
+        self._asked_in_one: dict[History, int] = {}
 
     def run_by(self, workers: WorkerPool) -> None:
         """Before anything is asked for; what another was asked for and did not answer is asked again."""
         self._workers = workers
         self._asked.clear()
+        self._asked_in_one.clear()
 
     @property
     def workers(self) -> WorkerPool:
@@ -217,6 +227,48 @@ class References:
         if ordinal and ordinal not in self._how:
             self.want(self._operations.boundary(ordinal))
 
+    @property
+    def divides(self) -> bool:
+        """Whether each reference is of two processes, and each reopen that it rests on is tried."""
+        return not self.assumes_reopenable or bool(self.differences)
+
+    def want_soonest(self, history: History) -> None:
+        """What `soonest` gives will be needed soon."""
+        if self._cuts(history) is None:
+            self.want(history)
+        elif not self._is_whole(history) and history not in self._in_one and history not in self._asked_in_one:
+            text = self._operations.text((*history.before, *history.rest))
+            self._asked_in_one[history] = self.workers.submit_bare((text,))
+
+    def soonest(self, history: History) -> Reference:
+        """As `of`, by fewer runs where possible: with as little as one process prints, or has printed."""
+        cuts = self._cuts(history)
+        if cuts is None:
+            return self.of(history)
+        if history not in self._in_one:
+            self.want_soonest(history)
+            whole = self._is_whole(history)
+            run = self._whole if whole else self.workers.ended(self._asked_in_one.pop(history))
+            assert run is not None
+            cut = _rest_of(run.ended, cuts)
+            self._in_one[history] = (
+                self.of(history) if cut is None else self._reference(history, replace(run, ended=cut))
+            )
+        return self._in_one[history]
+
+    def _cuts(self, history: History) -> tuple[int, ...] | None:
+        """Where the rest's part of each output begins if one process runs all of a history; None: unknown, or no
+        reference."""
+        done = len(history.before)
+        if self.divides or history.before != tuple(range(1, done + 1)):
+            return None
+        starts = [tails.start(done) for tails in self._tails]
+        known = tuple(start for start in starts if start is not None)
+        return known if known and len(known) == len(starts) else None
+
+    def _is_whole(self, history: History) -> bool:
+        return len(history.before) + len(history.rest) == len(self._operations)
+
     def of(self, history: History) -> Reference:
         """Runs the driver if this history has not been run."""
         self.want(history)
@@ -228,7 +280,7 @@ class References:
         """All operations in one process; what they print is cut into tails."""
         if self._undisturbed is None:
             history = self._operations.boundary(0)
-            run = self._run(*self._stages(history))
+            self._whole = run = self._run(*self._stages(history))
             self._undisturbed = self._reference(history, run)
             kept_bytes, count = self.workers.limits.kept_bytes, len(self._operations)
             self._tails = tuple(Tails(each, run.names, kept_bytes, count) for each in run.ended.by_output())
@@ -370,6 +422,21 @@ class References:
         return Reference(history, Printed.of(ended, names).pack(), before_bytes, unusable)
 
 
+def _rest_of(ended: Ended, cuts: Sequence[int]) -> Ended | None:
+    """What one process printed from there on, in each output; None if it failed, or not all was kept."""
+    outputs = ended.by_output()
+    if ended.status != 0 or ended.timed_out or ended.limit or any(each.output_truncated for each in outputs):
+        return None
+    if not ended.compared:
+        (cut,) = cuts
+        return ended._replace(output=ended.output[cut:], total_bytes=ended.total_bytes - cut, before_bytes=cut)
+    parts = (
+        each._replace(data=each.data[cut:], total_bytes=each.total_bytes - cut, before_bytes=cut)
+        for each, cut in zip(ended.compared, cuts, strict=True)
+    )
+    return ended._replace(compared=tuple(parts))
+
+
 def spread(count: int) -> list[int]:
     """The boundaries to try first: all of a few, else the first, the last and some evenly between."""
     if count <= _FEW:
@@ -381,7 +448,7 @@ def prepare(references: References, operations: Operations) -> None:
     """The driver must do the same each time, and print nothing when it is reopened.
 
     Where a clean reopen changes what it prints is noted (`References.differences`). Of many operations some ends are
-    tried here, and any other before a crash state that rests on it is called a failure (`References.try_boundary`).
+    tried here, and any other before a finding rests on it (`References.try_boundary`).
 
     Raises CrashcheckError: driver-failed, driver-not-deterministic, driver-not-reopenable.
     """

@@ -160,6 +160,7 @@ class Search:
             cost=lambda candidate, verdict: candidate.fingerprint not in self._source.reused,
         )
         self._verdicts.meanwhile = lambda runs: loop.go_on(self._failures.due(runs))
+        self._executor.oracle.assume_reopenable()
         complete = False
         try:
             stop = loop.run(self._take)

@@ -54,6 +54,10 @@ _FEW = 4  # states that show no known finding: while more wait, the search takes
 CONFIRMATIONS = 3  # different operations in which runs must have shown the same finding to be the reason
 
 
+class JudgedOtherwise(Exception):
+    """What a cause rests on is not borne out: from now on the oracle judges otherwise, perhaps this state, too."""
+
+
 class FailedOnce(NamedTuple):
     """A choice whose execution failed, once."""
 
@@ -109,6 +113,7 @@ class Failures:
         self._unexplained: tuple[str, ...] = ()  # what the report states about those that waited to the end
         self.pace = PACE  # results of the search that are taken for each run that explains
         self._turn = 0  # runs that explained
+        self._doubted: set[bytes] = set()  # fingerprints of states that failed before the oracle judged otherwise
 
     @property
     def warnings(self) -> list[str]:
@@ -204,7 +209,18 @@ class Failures:
         return self.failing > before
 
     def _confirm(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
-        """Run a failing state again, and explain it if it fails again."""
+        """Run a failing state again, and explain it if it fails; both again if the oracle then judges otherwise."""
+        before = self.failing
+        try:
+            self._run_again(candidate, verdict)
+        except JudgedOtherwise:
+            self.failing = before
+            waiting = (failure.candidate.fingerprint for failure in (*self._new, *self._similar, *self._last))
+            self._doubted = {candidate.fingerprint, *waiting, *self._verdicts.forget_failed()}
+            self.failed -= self._doubted
+            self._run_again(candidate, verdict)
+
+    def _run_again(self, candidate: Candidate[Choice], verdict: Verdict) -> None:
         choice, state = candidate.choice, candidate.choice.state
         first_hang = verdict.outcome is Outcome.TIMEOUT and not self.known_timeouts
         share = _HANG_SHARE if first_hang else self._verdicts.fair_share(_SHARE)
@@ -213,7 +229,9 @@ class Failures:
             again = self._again(choice, verdict)
             self._verdicts.allow(RUNS, share)  # that run had the full time limit, the next have not
             if again.passed:
-                self._passed_after_all(state, verdict, again)
+                self._verdicts.forget(state)
+                if candidate.fingerprint not in self._doubted:
+                    self._passed_after_all(state, verdict, again)
                 return
             if verdict.outcome is Outcome.TIMEOUT:
                 verdict = again
@@ -233,7 +251,6 @@ class Failures:
         self.failed.add(candidate.fingerprint)
 
     def _passed_after_all(self, state: CrashState, verdict: Verdict, again: Verdict) -> None:
-        self._verdicts.forget(state)
         if verdict.outcome is Outcome.TIMEOUT and self._executor.short is not None:
             raise_timeout(self._executor, again)  # not fickle, but slow
         else:
@@ -318,6 +335,8 @@ class Failures:
 
     def _add(self, cause: Cause, moment: int | None = None) -> DraftFinding | None:
         if not self.register.knows(cause):
+            if not self._executor.oracle.is_borne_out(cause.state.point):
+                raise JudgedOtherwise
             cause = self._classifier.with_kill(cause)
             if self._passes_now(cause):
                 self.failing -= 1

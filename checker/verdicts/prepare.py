@@ -129,8 +129,7 @@ def check_operation_boundaries(
 
     * After operations that overlapped, it decides in which order they took effect.
     * If bytes changed that the trace does not account for, it decides whether that matters (CrashcheckError
-      boundary-rejected). Some operations are tried here; any other, before a failing state that depends on it is
-      called a failure.
+      boundary-rejected). Some operations are tried here; any other, before a finding depends on it.
 
     Otherwise a failing image of this kind is a finding, which the search makes.
     """

@@ -82,6 +82,13 @@ class VerdictCache:
     def forget(self, state: CrashState) -> None:
         self._known.pop(self._content.fingerprint(state), None)
 
+    def forget_failed(self) -> set[bytes]:
+        """The fingerprints of those that failed, which are not known any more."""
+        failed = {key for key, verdict in self._known.items() if not verdict.passed}
+        for key in failed:
+            del self._known[key]
+        return failed
+
     def known(self, fingerprint: bytes) -> Verdict | None:
         return self._known.get(fingerprint)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from crashcheck.checker.execution.process import Ended
 from crashcheck.checker.execution.tasks import Run
 from crashcheck.checker.execution.worker_pool import WorkerPool
-from crashcheck.checker.oracles.histories import Operations, Standing, Standings
+from crashcheck.checker.oracles.histories import History, Operations, Standing, Standings
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.oracles.references import Printed, References, Tails, content_key, digest_key, prepare, spread
 from crashcheck.errors import CrashcheckError
@@ -200,3 +200,36 @@ def test_all_references_of_a_state_that_fails_are_begun_before_the_first_is_awai
     oracle.arrived(crashed, {}, 0)
     assert not oracle.judge(crashed, {}, 0).passed
     assert begun == ([3, 3, 3] if status else [1, 3, 3])
+
+
+def test_until_a_reopen_shows_a_reference_is_of_at_most_one_process() -> None:
+    """In operation 101 of 200: what was done is known from the undisturbed run, and one process shows the other."""
+    lines = [b"insert %d" % number for number in range(1, 201)]
+    driver = Forgetful()
+    references = prepared(driver, lines)
+    done, asked = references._operations.boundary(101), len(driver._asked)
+    lost = History(tuple(range(1, 101)), done.rest)
+    references.assumes_reopenable = True
+    soonest = [references.soonest(history) for history in (done, lost)]
+    assert driver._asked[asked:] == [(references._operations.text((*lost.before, *lost.rest)),)]
+    assert soonest == [references.of(history) for history in (done, lost)]
+
+
+def test_once_a_reopen_shows_each_reference_is_of_two_processes() -> None:
+    references = prepared(Forgetful(), [b"insert 1", b"update 1", b"query 1"])
+    references.assumes_reopenable = True
+    assert references.differences
+    history = History((1, 2), (3,))
+    assert references.soonest(history) is references.of(history)
+
+
+def test_what_only_a_reopen_without_an_operation_shows_is_no_finding(drive: Drive, example: Example) -> None:
+    """Its query reads what the first insertion leaves in memory, and the second takes back: one process without that
+    prints otherwise than two, although no reopen after an operation shows."""
+    keeps = "        static int latest;\n        if (name[0] == 'i') latest = key;\n"
+    prints = "        if (name[0] == 'q' && latest == 1) puts(\"1\");\n"
+    source = example("fixed", answer=lambda old: keeps + prints + old)
+    ran = drive(source, ["insert 1 9", "insert 2 8", *QUERIES[:12]])
+    assert (ran.exit_code, ran.findings) == (0, [])
+    assert ran.report["run"]["stop_reason"] == "exhausted"
+    assert not ran.report["run"]["states"]["flaky"]
