@@ -432,8 +432,11 @@ class Register:
         due = subject.space.moment(other.state.point) if other.kept is None else subject.event_of(other.kept)
         if cause.kept is None:
             return subject.acknowledged_between(lost, subject.point_at(due))
-        syncs = subject.graph.event[self._pieces_of(draft.key[2])]
-        return bool(np.any((lost < syncs) & (syncs <= due)))
+        events = subject.graph.event[self._pieces_of(draft.key[2])]
+        syncs: list[int] = events[(lost < events) & (events <= due)].tolist()
+        if other.kept is None:  # other crashes of it come right after the first report
+            return any(not subject.acknowledged_between(lost, subject.point_at(sync)) for sync in syncs)
+        return bool(syncs)
 
     def _synced(self, cause: Cause) -> frozenset[int]:
         """Files or directories whose sync covers a loss; none where flushes do, or where all is one file."""

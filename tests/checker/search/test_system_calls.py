@@ -426,6 +426,8 @@ def test_a_sync_before_a_later_update_does_not_fix_a_loss_of_what_was_reported(t
     assert "the same fix also fixes" in note(order, (FindingKind.UNPERSISTED, data_again, None))
     reported = note(order, (FindingKind.UNPERSISTED, data, None), (FindingKind.UNPERSISTED, header_again, None))
     assert "other syncs are missing, too" in reported
+    overtaken = note(order, (FindingKind.UNPERSISTED, data, None), (FindingKind.UNPERSISTED, header, None))
+    assert "other syncs are missing, too" in overtaken  # the next header follows the report of this one
 
 
 def advised(tmp: Path, program: Program, kind: int) -> str:
