@@ -8,10 +8,11 @@ it writes: the same places of the same files in the same operations.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
@@ -337,3 +338,15 @@ def states_that_part(subject: Subject, pair: Parted) -> Counterpart:
             if keeping is None or keeping not in space.lost(state):
                 states[state] = None
     return Counterpart(tuple(states), parted and not states, closest)
+
+
+def lost_once_acknowledged(subject: Subject, pair: Parted) -> bool:
+    """Whether a crash can lose one of `losing` after the first acknowledgement that follows it."""
+    numbers = range(len(subject.space.points))
+    for piece in pair.losing:
+        event = subject.event_of(piece)
+        acknowledged = partial(subject.acknowledged_between, event)
+        first = bisect_left(numbers, True, lo=subject.point_at(event), key=acknowledged)
+        if first < len(numbers) and piece in subject.space.pending(first):
+            return True
+    return False

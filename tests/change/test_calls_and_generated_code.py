@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -202,3 +203,77 @@ def test_a_base_that_cannot_be_built_hides_nothing(project: Project) -> None:
     assert (code, finding["compared"]) == (1, "not-compared")
     assert finding["note"].endswith("it counts because it could not be compared with the base")
     assert report["run"]["base"]["note"].startswith("the base was not searched: build-failed")
+
+
+RECORDS = """import os, sys
+
+def put(file, number):
+    os.pwrite(file, b"%d" % number, 4096 * number)
+    os.pwrite(file, b"%d" % number, 0)
+    os.fsync(file)
+
+file = os.open(sys.argv[1] + "/records", os.O_RDWR)
+for number in (1, 2):
+    put(file, number)
+    print("put", number, flush=True)
+"""
+COUNTED = """import sys
+data = open(sys.argv[1] + "/records", "rb").read()
+count = int(data[:1])
+assert count >= len(open(sys.argv[2]).read().splitlines()), "a record that was reported is lost"
+assert all(data[4096 * number] for number in range(1, count + 1)), "a record is counted and not there"
+"""
+RECORDS_CONFIG = """
+[setup]
+command = "head -c 12288 /dev/zero > {pool}/records && printf 0 | dd of={pool}/records conv=notrunc status=none"
+[workload]
+command = "python3 records.py {pool}"
+recorder = "syscalls"
+[pool]
+files = ["*"]
+[check]
+command = "python3 counted.py {pool} {stdout}"
+[model]
+name = "ext4"
+"""
+
+
+def records(program: str = RECORDS) -> dict[str, str]:
+    """A version. Each has a bug: a record and its number are synced at once."""
+    return {
+        "records.py": program,
+        "counted.py": COUNTED,
+        "crashcheck.toml": RECORDS_CONFIG,
+        ".gitignore": "/out.json\n",
+    }
+
+
+def introduced(report: dict[str, Any]) -> tuple[str, str]:
+    """The message and the fix of what the change brought."""
+    (one,) = [finding for finding in report["findings"] if finding["compared"] == "introduced"]
+    return one["message"], one["fix"]["words"]
+
+
+@pytest.mark.parametrize("instead", ["", "    os.fstat(file)\n"])
+def test_a_sync_deleted_before_output_is_named_as_the_cause_beside_a_bug_of_the_base(
+    project: Project, instead: str
+) -> None:
+    write(project, records())
+    write(project, records(RECORDS.replace("    os.fsync(file)\n", instead)))
+    code, report = project.run()
+    message, fix = introduced(report)
+    assert code == 1
+    assert message.endswith("this change removes `os.fsync(file)` from put (records.py:6)")
+    assert fix == "put back `os.fsync(file)` in put at records.py:6"
+
+
+def test_what_the_fix_of_a_bug_of_the_base_leaves_has_a_fix_of_its_own(project: Project) -> None:
+    early = RECORDS.replace('    print("put", number, flush=True)\n', "").replace(
+        "    os.fsync(file)\n", '    print("put", number, flush=True)\n    os.fsync(file)\n'
+    )
+    write(project, records())
+    write(project, records(early))
+    code, report = project.run(fixes=True)
+    message, fix = introduced(report)
+    number = message.partition("`put ")[2][:1]
+    assert (code, fix) == (1, f"add fsync of records before `put {number}` is printed")

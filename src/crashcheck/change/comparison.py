@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from crashcheck.change.base import BaseVersion
 from crashcheck.change.diff import Diff
 from crashcheck.change.node_orders import NodeVersion, compared_orders, not_met
-from crashcheck.change.removed_persists import explaining, one_bug, removed_persists
+from crashcheck.change.removed_persists import breaking_promises, explaining, one_bug, removed_persists
 from crashcheck.change.unreached import may_delete_syncs, never_run, recorded_stacks, syncing_functions
 from crashcheck.checker.baseline import Known, matched
 from crashcheck.checker.evidence import CrashSchedule
@@ -24,7 +24,7 @@ from crashcheck.checker.findings.identity import digest_of
 from crashcheck.checker.findings.uses import callers_of
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.policy import in_order
-from crashcheck.checker.results import Base, Earlier, Finding, Location, RunResult, StopReason
+from crashcheck.checker.results import Base, Earlier, Finding, FindingKind, Location, RunResult, StopReason
 from crashcheck.checker.states.space import CrashState
 from crashcheck.checker.token import Token, digest, parse
 from crashcheck.checker.verdicts import prepare
@@ -210,7 +210,7 @@ def _parts(shown: Mapping[int, Finding], known: _Names, proved: int) -> dict[int
     for at, one in shown.items():
         for part in one.merged if one.compared == "existing" and one.new and not one.suppressed else ():
             if part.id not in known.ids:
-                out[-1 - len(out) if at < proved else len(shown) + len(out)] = replace(part, fix=one.fix)
+                out[-1 - len(out) if at < proved else len(shown) + len(out)] = replace(part, fix=part.fix or one.fix)
     return out
 
 
@@ -271,14 +271,21 @@ def _merge_by_removed_persists(
 
     `impossible`: those of `shown` that the base cannot have.
     """
-    if not impossible:
+    promised = [
+        at
+        for at, one in shown.items()
+        if one.kind is FindingKind.UNPERSISTED and one.compared == "introduced" and not one.uncertain
+    ]
+    if not (impossible or promised):
         return
     removed = removed_persists((there.config, there.run), (here.config, here.run), change)
     explained: dict[tuple[int, ...], list[int]] = {}
-    for at in impossible:
-        state = Token.parse(shown[at].replay).for_trace(here.run.subject.trace)
-        pair = parted(shown[at], state, here.signed, there.signed)
-        by = explaining(pair, removed) if pair is not None else ()
+    for at in dict.fromkeys((*impossible, *promised)):
+        state = _state(shown[at], here)
+        pair = parted(shown[at], state, here.signed, there.signed) if state is not None else None
+        if pair is None:
+            continue
+        by = explaining(pair, removed) if at in impossible else breaking_promises(pair, removed, there.run.subject)
         if by:
             explained.setdefault(by, []).append(at)
     compiles = UnitCompiles(here.run.facts, here.config.folder)

@@ -18,12 +18,12 @@ import numpy as np
 
 from crashcheck.analyzer.persistence import build
 from crashcheck.change.diff import Diff, Removal
-from crashcheck.checker.findings.call_chains import call_chains
-from crashcheck.checker.findings.counterpart import Parted, states_that_part
+from crashcheck.checker.findings.call_chains import CallChains, call_chains
+from crashcheck.checker.findings.counterpart import Parted, lost_once_acknowledged, states_that_part
 from crashcheck.checker.fixes.source.c_source import NotEditable, Source
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.mutation.mutants import persist_rows, without_some
-from crashcheck.checker.results import RESTORE, Edit, Finding, Fix
+from crashcheck.checker.results import RESTORE, Edit, Finding, Fix, Location
 from crashcheck.checker.states.space import StateSpace
 from crashcheck.checker.subject import Subject
 from crashcheck.config import Config
@@ -81,7 +81,7 @@ def removed_persists(base: tuple[Config, RecordedRun], now: tuple[Config, Record
     if not deleted:
         return []
     persisting = _persisting_lines(*now)
-    chain = call_chains(subject.trace, run.facts, SourceTree(config.folder).relative)
+    chain = _chains(config, run)
     rows = persist_rows(subject.trace)
     calls, call_of = np.unique(subject.trace.calls(rows), return_inverse=True)
     found: dict[tuple[str, int], tuple[Removal, str, dict[int, int], set[int]]] = {}
@@ -133,6 +133,8 @@ def lines_put_back(base: Source, removal: Removal, persisting: Mapping[int, int]
 
 def _lines_of_statement(base: Source, line: int, column: int) -> range:
     """The lines of a statement that has its lines to itself. Raises NotEditable."""
+    if not column:
+        raise NotEditable("where on the line it is, is not known")
     statement = base.statement(line, column)
     first, last = base.line_of(statement.start), base.line_of(statement.end - 1)
     start, end = base.starts[first - 1], base.starts[last - 1] + len(base.line(last))
@@ -149,9 +151,20 @@ def _within(lines: Iterable[int], file: object) -> list[int]:
 def _persisting_lines(config: Config, run: RecordedRun) -> frozenset[Place]:
     """The lines of the new side that flush, fence or sync, or lead to what does."""
     repository = repository_of(config.folder)
-    chain = call_chains(run.subject.trace, run.facts, SourceTree(config.folder).relative)
+    chain = _chains(config, run)
     firsts = run.subject.trace.one_of_each_call(persist_rows(run.subject.trace))
     return frozenset((repository.name(place.file), place.line) for first in firsts for place in chain(first))
+
+
+def _chains(config: Config, run: RecordedRun) -> CallChains:
+    """Of what crashcheck-cc compiled with inlined functions; of other code as the recorder of calls knows it."""
+    compiled = call_chains(run.subject.trace, run.facts, SourceTree(config.folder).relative)
+
+    def chain(row: int) -> tuple[Location, ...]:
+        here = None if compiled(row) else run.subject.provenance.of(row)
+        return compiled(row) if here is None else (here, *(frame.location for frame in here.stack))
+
+    return chain
 
 
 def _without(subject: Subject, rows: Iterable[int]) -> Subject:
@@ -164,6 +177,14 @@ def _without(subject: Subject, rows: Iterable[int]) -> Subject:
 def explaining(pair: Parted, removed: Sequence[Removed]) -> tuple[int, ...]:
     """The deletions without each of which the base would have the crash state of a finding, which it has not."""
     return tuple(at for at, one in enumerate(removed) if states_that_part(one.base, pair).states)
+
+
+def breaking_promises(pair: Parted, removed: Sequence[Removed], base: Subject) -> tuple[int, ...]:
+    """The deletions without each of which the base would lose what was acknowledged, also by what it prints, and which
+    it does not lose."""
+    if pair.keeping is not None or lost_once_acknowledged(base, pair):
+        return ()
+    return tuple(at for at, one in enumerate(removed) if lost_once_acknowledged(one.base, pair))
 
 
 def one_bug(findings: Sequence[Finding], removed: Sequence[Removed], compiles: UnitCompiles) -> Finding:

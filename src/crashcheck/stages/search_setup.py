@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from crashcheck.checker.fixes.source.source_edit import EditWriter
 from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.exit_status import ExitStatus
+from crashcheck.checker.results import Finding, Fix
 from crashcheck.checker.search.crash_states import Search, SearchResult
 from crashcheck.checker.strategies import Strategy
 from crashcheck.checker.subject import Subject
@@ -104,8 +105,8 @@ def with_fixes(
     on_phase("trying fixes")
     subject = run.subject
     if subject.graph.family.names:
-        missing = {bug.finding.id: missing_call(subject, bug.drafts[0].cause) for bug in bugs}
-        return replace(found, findings=tuple(replace(one, fix=missing.get(one.id)) for one in found.findings))
+        calls = {bug.finding.id: [missing_call(subject, draft.cause) for draft in bug.drafts] for bug in bugs}
+        return replace(found, findings=tuple(_with_calls(one, calls.get(one.id, [])) for one in found.findings))
     began, budget = time.monotonic(), budget_of(config)
     over_s = math.inf if budget.seconds is None else budget.seconds - found.seconds
     ends = began + max(0.0, min(budget.fixes_s, over_s))
@@ -144,3 +145,11 @@ def with_fixes(
             *((_NO_FIX.format(len(bugs) - len(proposed), len(bugs)),) if len(proposed) < len(bugs) else ()),
         ),
     )
+
+
+def _with_calls(finding: Finding, calls: Sequence[Fix]) -> Finding:
+    """A finding with its missing call, and with their own what was merged in it: `--base` may list that apart."""
+    if not calls:
+        return finding
+    merged = tuple(replace(part, fix=fix) for part, fix in zip(finding.merged, calls[1:], strict=False))
+    return replace(finding, fix=calls[0], merged=merged)
