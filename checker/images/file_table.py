@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from crashcheck.checker.states.space import CrashState, StateSpace
 _PAGE_BYTES = 4096
 _PAGE_WORDS = _PAGE_BYTES // WORD_BYTES
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], dtype=np.uint64)  # masks
-_MOST_KNOWN = 32  # rows of one file
+_MOST_KNOWN, _MOST_ROWS = 32, 1024  # rows of one file: of states, and of what is durable or issued
 _FEW = 16  # so many pieces are gone through faster one by one than as an array
 
 
@@ -116,16 +117,41 @@ class FileTable:
             for durable_from in (graph.durable_from[ids] for ids in (self.data, self.steps, self.names))
         ]
         self._exact: dict[tuple[int, ...], Row] = {}
+        self._rows: dict[tuple[bool, int], Row] = {}
 
     def durable(self, event: int) -> Row:
         """What is durable at an event, if nothing of it is hidden."""
+        return self._kept(False, event, self._durable)
+
+    def full(self, event: int) -> Row:
+        """What was issued before an event, if nothing of it is hidden."""
+        return self._kept(True, event, self._full)
+
+    def _kept(self, full: bool, event: int, found: Callable[[int], Row]) -> Row:
+        """A row as it was found for another event between the same changes: a search goes to and fro."""
+        key = full, bisect_right(self._turns, event)
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= _MOST_ROWS:
+                self._rows.clear()
+            row = self._rows[key] = found(event)
+        return row
+
+    @cached_property
+    def _turns(self) -> array[int]:
+        """The events at which something of the file counts as issued, or is durable, for the first time; ascending."""
+        mine = self.graph.pieces_of(self.number)
+        lasting = self.graph.durable_from[mine]
+        events = unique(np.concatenate([self.graph.event[mine] + 1, lasting[lasting < NEVER]]))
+        return array("q", events.tobytes())  # in which bisect searches faster
+
+    def _durable(self, event: int) -> Row:
         at = int(np.searchsorted(self.durable_at, event, side="right"))
         size, exists = self._size_after(self._sizes.durable(event)), self._exists_after(self._names.durable(event))
         low, high = (int(lane[at]) for lane in self.durable_sums)
         return Row(exists, size, low, high, exists and self.floor < 0 and self._reach(event) <= size)
 
-    def full(self, event: int) -> Row:
-        """What was issued before an event, if nothing of it is hidden."""
+    def _full(self, event: int) -> Row:
         at = int(np.searchsorted(self.issued, event, side="left"))
         size, exists = self._size_after(self._sizes.issued(event)), self._exists_after(self._names.issued(event))
         low, high = (int(lane[at]) for lane in self.issued_sums)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import among, unique
+from crashcheck.analyzer.arrays import unique
 from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.analyzer.persistence.names import REMOVED, Slot
 from crashcheck.analyzer.persistence.pieces import NAME, Ints
@@ -53,6 +53,10 @@ class FolderContent(Content):
         for place, piece in enumerate(self._named.tolist()):
             for slot, inode in graph.name_change(piece).entries:
                 self._by_slot.setdefault(slot, []).append((place, inode))
+        of_folders = {number for number, inode in graph.trace.inodes.items() if inode.is_folder}
+        self._slots_of_folders = {
+            slot for slot, changes in self._by_slot.items() if any(inode in of_folders for _, inode in changes)
+        }
         self._folders: tuple[Paths, dict[int, str]] = {}, {}  # paths, and of the directories among them what precedes
         self._latest: tuple[CrashState, Ints] | None = None  # a state's files are asked for one after another
         self._contents: dict[tuple[int, bytes], list[FilePatch]] = {}  # of inodes, by the pieces that persisted
@@ -88,22 +92,23 @@ class FolderContent(Content):
         return self._known_moved[1]
 
     def _find_moved(self, state: CrashState) -> dict[str, tuple[int, int]] | None:
-        event, held = self.space.moment(state.point), self._held(state)
-        changed = self._named[~held & (self._named_events < event)]
+        event, holds = self.space.moment(state.point), self._held(state)
+        changed = self._named[~holds & (self._named_events < event)]
         if not len(changed):
             return {}
+        held = holds.tobytes()  # whose items Python reads faster
         issued, names, inodes = self._issued_by(state), self.graph.names, self.graph.trace.inodes
         if self._folders[0] is not issued:
             prefixes = {inode: f"{path}/" for path, inode in issued.items() if inodes[inode].is_folder}
             self._folders = issued, prefixes | {ROOT: ""}
         out = {}
         slots = {slot for piece in changed.tolist() for slot, _ in names.changes[int(self.graph.offset[piece])].entries}
+        if not slots.isdisjoint(self._slots_of_folders):
+            return None
         for folder, name in slots:
             of_slot = reversed(self._by_slot[folder, name])
             now = next((inode for place, inode in of_slot if held[place]), names.first.get((folder, name), REMOVED))
             path = self._folders[1].get(folder)
-            if any(inode != REMOVED and inodes[inode].is_folder for _, inode in self._by_slot[folder, name]):
-                return None
             if path is not None and issued.get(path + name, REMOVED) != now:
                 out[path + name] = issued.get(path + name, REMOVED), now
         return out
@@ -136,7 +141,11 @@ class FolderContent(Content):
         if state.dropped:
             held |= self._named_events < event
         if state.pieces:
-            held[among(self._named, state.pieces)] = not state.dropped
+            pieces = np.array(state.pieces, dtype=np.int64)
+            places = self._named.searchsorted(pieces)
+            inside = places < len(self._named)
+            places, pieces = places[inside], pieces[inside]
+            held[places[self._named[places] == pieces]] = not state.dropped
         return held
 
     # -- patches
