@@ -5,7 +5,7 @@ nobody else touches, and `pool`, which the check is given. A state's patches are
 in place. Afterwards `pool` is made equal to `base` again, by the cheapest way that is certain:
 
 * The check opened nothing for writing and changed no name (inotify.py): only the state's own
-  patches are undone.
+  patches are undone. A file that the state does not have was moved aside, and is moved back.
 * Some known files were written, or are other files in the state: those are compared with `base`, data ranges only
   (memcmp), and what differs is copied back. Time stamps are never trusted: a write through a mapping does not move
   them.
@@ -58,10 +58,14 @@ class ImageFolder:
         self.base = root / "base"
         self.pool = root / "pool"
         self._base, self._pool = f"{self.base}/", f"{self.pool}/"  # what the paths in them begin with
-        self._last = _last(first)
+        self._beside = root / "aside"
+        self._beside.mkdir()
+        self._aside: dict[str, str] = {}  # files of the pool that a state does not have, by path, and where they are
+        self._last = _Last(_last(first))
         self._moved: set[str] = set()  # paths in which base differs from the first image
         self._renamed = False  # the base may have other names than the first image
         self._patches: Patches = ()
+        self._made: set[str] = set()  # files that they make
         self._fds: dict[str, int] = {}  # open base files
         self._maps: dict[str, tuple[int, sparse.Mapping, sparse.Mapping]] = {}  # path -> (pool inode, base, pool)
         self._watch: Watch | None = None
@@ -121,18 +125,22 @@ class ImageFolder:
         """Turn the pool into a crash state: `patches` are relative to the base."""
         self._patches = patches
         new_folder = self._watched and self._makes_folder(patches)
+        seen: set[str] = set()
         for path, exists, size, writes in patches:
-            _put(self._pool, path, exists, size, writes, self._last)
+            is_aside = not exists and path not in seen and self._set_aside(path)
+            if not is_aside and _put(self._pool, path, exists, size, writes, self._last):
+                self._made.add(path)
+            seen.add(path)
         if new_folder:
             self._rewatch()
         if self._watch is not None:
-            self._watch.changes()  # our own
+            self._watch.skip()
 
     def restore(self) -> None:
         """Make the pool equal to the base again, whatever the check did to it; nobody may have it open any more."""
         try:
             changes = self._watch.changes() if self._watch is not None else _EVERYTHING
-            others = changes.written | _other_files(self._patches)
+            others = (changes.written | _other_files(self._patches)) - self._aside.keys()
             if (
                 changes.everything
                 or any(size < 0 for _, _, size, _ in self._patches)
@@ -142,12 +150,19 @@ class ImageFolder:
             else:
                 for path in sorted(others):
                     self._restore_file(path)
+                others |= self._aside.keys()
+                while self._aside:
+                    path, name = self._aside.popitem()
+                    os.rename(name, self._pool + path)
                 self._undo([patch for patch in self._patches if patch[0] not in others])
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
             self._copy_anew()
+        while self._aside:
+            os.unlink(self._aside.popitem()[1])
         self._patches = ()
+        self._made.clear()
 
     def close(self) -> None:
         for path in list(self._fds):
@@ -158,10 +173,23 @@ class ImageFolder:
 
     # -- putting back
 
+    def _set_aside(self, path: str) -> bool:
+        """Move a file of the pool out of it; whether there is none any more."""
+        target, name = self._pool + path, f"{self._beside}/{len(self._aside)}"
+        try:
+            status = os.lstat(target)
+        except FileNotFoundError:
+            return True
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            return False
+        os.rename(target, name)
+        self._aside[path] = name
+        return True
+
     def _undo(self, patches: Iterable[Patch]) -> None:
         for path, exists, size, writes in patches:
             target = self._pool + path
-            if not os.path.exists(self._base + path):
+            if path in self._made:
                 _unlink(target)
                 self._remove_extra_folders(path)
                 continue
@@ -336,15 +364,15 @@ def _change_names(patches: Patches) -> bool:
     return len(set(paths)) < len(paths) or any(size < 0 for _, _, size, _ in patches)
 
 
-def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]], last: str) -> None:
-    """Make a path what a patch describes: nothing, a directory, a link or a file. `folder` and `last` end with a slash.
+def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple[int, bytes]], last: _Last) -> bool:
+    """Make a path what a patch describes: nothing, a directory, a link or a file. `folder` ends with a slash.
 
-    `last`: what the workload left, whose owners and modes new files get.
+    `last`: what the workload left, whose owners and modes new files get. Returns whether it made a file from nothing.
     """
     target = folder + path
     if exists and size >= 0:
-        _write_patch(target, size, writes, last + path)
-    elif not exists:
+        return _write_patch(target, size, writes, path, last)
+    if not exists:
         if os.path.isdir(target) and not os.path.islink(target):
             _remove(Path(target))
         _unlink(target)
@@ -355,6 +383,7 @@ def _put(folder: str, path: str, exists: bool, size: int, writes: Sequence[tuple
     elif size == LINK:
         _unlink(target)
         os.link(folder + os.fsdecode(writes[0][1]), target)
+    return False
 
 
 def _unlink(path: str) -> None:
@@ -362,30 +391,59 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _write_patch(target: str, size: int, writes: Iterable[tuple[int, bytes]], last: str) -> None:
-    made = not os.path.lexists(target)
-    if made:
-        _make_folders(os.path.dirname(target))
-    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+def _write_patch(target: str, size: int, writes: Sequence[tuple[int, bytes]], path: str, last: _Last) -> bool:
+    """Returns whether the file was not there before."""
+    made = False
     try:
-        if made and os.geteuid() == 0:
-            _give_rights(fd, last, os.path.dirname(target))
-        if os.fstat(fd).st_size != size:
+        fd = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        fd = last.create(target, path)
+        made = True
+    try:
+        end = os.fstat(fd).st_size
+        if end > size:
             os.ftruncate(fd, size)
         for offset, data in writes:
             sparse.write_all(fd, data, offset)
+            end = max(end, offset + len(data))
+        if end < size:
+            os.ftruncate(fd, size)
     finally:
         os.close(fd)
+    return made
 
 
-def _give_rights(fd: int, last: str, folder: str) -> None:
-    """Give a new file the owner and mode that its path had at the end; else it is a secret of who owns the folder."""
-    try:
-        status = os.lstat(last)
-    except (FileNotFoundError, NotADirectoryError):
-        status = os.stat(folder)
-    sparse.keep_owner(fd, status)
-    os.fchmod(fd, stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else 0o600)
+class _Last:
+    """What the workload left: a new file gets its owner and mode there; else it is a secret of who owns its folder."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` ends with a slash."""
+        self._folder = folder
+        self._known: dict[str, tuple[os.stat_result, int]] = {}
+        self._is_root = os.geteuid() == 0
+
+    def create(self, target: str, path: str) -> int:
+        """Create an empty file, and open it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            fd = os.open(target, flags, 0o644)
+        except FileNotFoundError:
+            _make_folders(os.path.dirname(target))
+            fd = os.open(target, flags, 0o644)
+        if self._is_root:
+            status, mode = self._known.get(path) or self._status(path, os.path.dirname(target))
+            sparse.keep_owner(fd, status)
+            os.fchmod(fd, mode)
+        return fd
+
+    def _status(self, path: str, folder: str) -> tuple[os.stat_result, int]:
+        try:
+            status = os.lstat(self._folder + path)
+        except (FileNotFoundError, NotADirectoryError):
+            status = os.stat(folder)
+        mode = stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else 0o600
+        self._known[path] = status, mode
+        return status, mode
 
 
 def _last(first: Path) -> str:
@@ -430,9 +488,10 @@ def write_image(first: Path, patches: Patches, folder: Path) -> None:
 
 
 def patch_image(folder: Path, patches: Patches, last: str = "/dev/null/") -> None:
-    """Apply patches to an image on its own; `last` as in _put."""
+    """Apply patches to an image on its own; `last`: what the workload left, with a slash at the end."""
+    of_last = _Last(last)
     for path, exists, size, writes in patches:
-        _put(f"{folder}/", path, exists, size, writes, last)
+        _put(f"{folder}/", path, exists, size, writes, of_last)
 
 
 def home(

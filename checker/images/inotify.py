@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ _IN_ONLYDIR = 0x1000000
 _MASK = _IN_MODIFY | _IN_ATTRIB | _IN_CLOSE_WRITE | _IN_NAMES
 _OF_FILES = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_OPEN  # events that concern the content of one file
 _HEADER = struct.Struct("iIII")
+_READ_BYTES, _LONGEST = 65536, _HEADER.size + 256  # of reports that are read at once, and of one
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,13 +67,7 @@ class Watch:
         """Everything reported since the last call."""
         written: set[str] = set()
         everything = False
-        while True:
-            try:
-                data = os.read(self._fd, 65536)
-            except OSError as error:
-                if error.errno == errno.EAGAIN:
-                    return ChangedPaths(frozenset(written), everything)
-                raise
+        for data in self._reports():
             at = 0
             while at < len(data):
                 wd, mask, _, length = _HEADER.unpack_from(data, at)
@@ -86,6 +80,22 @@ class Watch:
                 else:
                     folder = self._folders[wd]
                     written.add(f"{folder}/{name}" if folder else name)
+        return ChangedPaths(frozenset(written), everything)
+
+    def skip(self) -> None:
+        """What was reported since the last call does not matter: it was done by whoever asks."""
+        for _ in self._reports():
+            pass
+
+    def _reports(self) -> Iterator[bytes]:
+        more = True
+        while more:
+            try:
+                data = os.read(self._fd, _READ_BYTES)
+            except BlockingIOError:
+                return
+            more = len(data) + _LONGEST > _READ_BYTES
+            yield data
 
     def close(self) -> None:
         os.close(self._fd)

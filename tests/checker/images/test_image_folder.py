@@ -71,6 +71,19 @@ def test_a_check_leaves_no_trace_in_the_image(deed: str, image: ImageFolder, fir
         assert described(image.pool) == described(first)
 
 
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_file_that_a_state_lacks_or_replaces_comes_back(
+    deed: str, image: ImageFolder, first: Path, vandal: Path
+) -> None:
+    for _ in range(2):
+        image.apply((("log/a", False, 0, ()), ("p", False, 0, ()), ("p", True, 4096, ((0, b"another"),))))
+        assert not (image.pool / "log/a").exists()
+        assert (image.pool / "p").read_bytes() == b"another".ljust(4096, b"\0")
+        subprocess.run([vandal, deed, image.pool], check=False)
+        image.restore()
+        assert described(image.pool) == described(first)
+
+
 def test_patches_may_cut_grow_and_create_files(image: ImageFolder, first: Path) -> None:
     image.apply(
         (
