@@ -1,8 +1,9 @@
-"""Lets work that a Python program gives to a pool of threads have the lines that gave it.
+"""Lets work that a Python program gives to threads have the lines that gave it.
 
 A thread of a pool that runs a function of C or of a library (`os.replace`, all that aiofiles does) has no line of the
-program. So each piece of work is called through functions that look like those which submitted it: of the same file,
-name and line. The recorder, which reads the thread's frames, sees these as callers.
+program, and neither has a thread whose target is a function of C. So each piece of work is called through functions
+that look like those which submitted it, or started the thread: of the same file, name and line. The recorder, which
+reads the thread's frames, sees these as callers. A target in Python may do what others give it later: it has its own.
 
 A recorded Python finds this module's folder in its PYTHONPATH (preload.c), and so loads it before the program, under
 the name that Python has for such a module (docs.python.org/3/library/site.html). The folder is taken out again, and a
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # What takes work for threads, by module: its name there, and how many arguments are before the function to be called.
 _SUBMITS = {"concurrent.futures.thread": ("ThreadPoolExecutor.submit", 1), "anyio.to_thread": ("run_sync", 0)}
+_THREADS = "threading"
 _DEEPEST = 16  # functions that submitted; the outer ones are mostly Python's own
 _MOST_KNOWN = 1000  # stacks
 
@@ -29,8 +31,8 @@ _known: dict[tuple[tuple[CodeType, int], ...], Any] = {}
 
 
 def note_submitters() -> None:
-    """From now on, of the pools of `concurrent.futures`, which asyncio has, too, and of those of anyio."""
-    for name in _SUBMITS:
+    """From now on, of the pools of `concurrent.futures`, which asyncio has, too, of those of anyio, and of threads."""
+    for name in (*_SUBMITS, _THREADS):
         if name in sys.modules:
             _note_submitters_of(sys.modules[name])
     sys.meta_path.insert(0, _WhenLoaded())
@@ -40,7 +42,7 @@ class _WhenLoaded:
     """Lets the others find a module, and changes it when it is loaded."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _SUBMITS:
+        if name not in _SUBMITS and name != _THREADS:
             return None
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, found), None)
@@ -57,6 +59,9 @@ class _WhenLoaded:
 
 
 def _note_submitters_of(module: ModuleType) -> None:
+    if module.__name__ == _THREADS:
+        _note_starters_of(module)
+        return
     names, at = _SUBMITS[module.__name__]
     *holders, name = names.split(".")
     holder: Any = getattr(module, holders[0]) if holders else module
@@ -67,8 +72,28 @@ def _note_submitters_of(module: ModuleType) -> None:
             return submit(*args, **kwargs)
         return submit(*args[:at], _like_callers(sys._getframe(1)), *args[at:], **kwargs)
 
-    noted.__name__, noted.__qualname__, noted.__doc__ = submit.__name__, submit.__qualname__, submit.__doc__
+    _name_like(noted, submit)
     setattr(holder, name, noted)
+
+
+def _note_starters_of(threading: Any) -> None:
+    start = threading.Thread.start
+
+    def noted(thread: Any) -> None:
+        target: Any = getattr(thread, "_target", None)
+        while type(target).__name__ == "partial":
+            target = target.func
+        if target is not None and not hasattr(target, "__code__"):
+            thread._args = (thread._target, *thread._args)
+            thread._target = _like_callers(sys._getframe(1))
+        start(thread)
+
+    _name_like(noted, start)
+    threading.Thread.start = noted
+
+
+def _name_like(function: Any, other: Any) -> None:
+    function.__name__, function.__qualname__, function.__doc__ = other.__name__, other.__qualname__, other.__doc__
 
 
 def _like_callers(frame: FrameType | None) -> Any:

@@ -103,7 +103,7 @@ def test_a_script_that_is_named_relative_to_the_working_folder_is_found(tmp_path
 
 
 POOLS = """
-import asyncio, os, sys
+import asyncio, functools, os, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 
 fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
@@ -118,11 +118,20 @@ asyncio.run(save())
 with ThreadPoolExecutor(1) as pool:
     for _ in range(2):
         begin(pool).result()
+
+def alone(target, *args):
+    thread = threading.Thread(target=target, args=args)
+    thread.start()
+    thread.join()
+
+alone(os.write, fd, b"c")
+alone(functools.partial(os.write, fd), b"d")
+alone(lambda: os.write(fd, b"e"))
 """
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_work_of_a_pool_of_threads_has_the_lines_that_submitted_it(minor: int, tmp_path: Path) -> None:
+def test_work_of_threads_has_the_lines_that_gave_it(minor: int, tmp_path: Path) -> None:
     python = interpreters().get(f"3.{minor}")
     if python is None:
         pytest.skip(f"there is no Python 3.{minor} here")
@@ -133,7 +142,12 @@ def test_work_of_a_pool_of_threads_has_the_lines_that_submitted_it(minor: int, t
         for frames, data in stacks(traced(tmp_path, python, str(program), "{pool}/f"))
     ]
     by_pool = [(b"b", [("begin", 11), ("<module>", 16)])]
-    assert written == [(b"a", [("save", 8), ("<module>", 13)]), *by_pool, *by_pool]
+    by_thread = [
+        (b"c", [("alone", 20), ("<module>", 23)]),
+        (b"d", [("alone", 20), ("<module>", 24)]),
+        (b"e", [("<lambda>", 25)]),
+    ]
+    assert written == [(b"a", [("save", 8), ("<module>", 13)]), *by_pool, *by_pool, *by_thread]
 
 
 NESTED = """
