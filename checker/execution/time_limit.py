@@ -51,7 +51,7 @@ class RunClock:
         self._repeats_s = math.inf if not limit.stops else _REPEATS_S if limit.busy_s is None else limit.busy_s / _PART
         self._until_s = started_s + limit.wall_s
         self._busy_s = limit.busy_s
-        self._had_s = 0.0 if limit.busy_s is None else _busy_s(pid)
+        self._had_s = _busy_s(pid)
         self._others = others
         self._next_s = _FIRST_S
         self._before: list[str] = []  # how each thread waited when the run was last examined
@@ -80,6 +80,8 @@ class RunClock:
             waits = all(self._before) and self._before == before
             is_time = time.monotonic() - self._started_s >= self._repeats_s
             alone = _runs_alone(self._pid) if is_time and not waits else 0
+            if alone and _busy_s(alone) - (self._had_s if alone == self._pid else 0) < self._repeats_s:
+                alone = 0  # it has waited for a processor
         except OSError:  # a thread has ended, or this kernel does not show it
             return False
         children = own_children() if waits or alone else None
