@@ -192,11 +192,17 @@ HERE static bool is_followed_advice(long advice)
     }
 }
 
+/* Advice after which memory holds what it held, whatever is behind it. */
+HERE static bool changes_no_byte(long advice)
+{
+    return advice == MADV_NORMAL || advice == MADV_RANDOM || advice == MADV_SEQUENTIAL || advice == MADV_WILLNEED;
+}
+
 HERE long cc_explore_advises(long number, const long *a)
 {
     if (!is_followed_advice(a[2]))
         cc_explore_refuse(CC_EXPLORE_CALL, (uint32_t)number);
-    if (lies_in_file((uintptr_t)a[0], (size_t)a[1]))
+    if (!changes_no_byte(a[2]) && lies_in_file((uintptr_t)a[0], (size_t)a[1]))
         cc_explore_refuse(CC_EXPLORE_PASSED, (uint32_t)number);
     return raw3(SYS_madvise, a[0], a[1], a[2]);
 }

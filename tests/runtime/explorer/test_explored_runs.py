@@ -361,6 +361,7 @@ FOLLOWED = [
     "handler",
     "early",
     "twice",
+    "advised",
 ]
 REFUSED = [
     "other",
@@ -373,6 +374,7 @@ REFUSED = [
     "handled-fault",
     "early-write",
     "twice-written",
+    "dropped",
 ]
 
 

@@ -130,6 +130,12 @@ int main(int count, char **arguments)
         raise(SIGUSR1);
     if (!strcmp(how, "handled-fault") && handles(SIGSEGV))
         *(volatile int *)NULL = 0;
+    if (!strcmp(how, "advised"))
+        for (int advice = MADV_NORMAL; advice <= MADV_WILLNEED; advice++)
+            if (madvise((void *)base, 4096, advice))
+                return 2;
+    if (!strcmp(how, "dropped"))
+        madvise((void *)base, 4096, MADV_DONTNEED);
     if (!strcmp(how, "mask"))
         syscall(SYS_rt_sigprocmask, SIG_BLOCK, base, NULL, 8);
     if (!strcmp(how, "wiped")) {
