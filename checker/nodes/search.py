@@ -440,11 +440,11 @@ class NodeSearch:
         if self._untried_disks:
             why.append(f"{self._untried_disks} crashes of machines may leave more states of a disk than [bounds] disk")
         if self._idle:
-            why.append(f"{self._idle} runs ended with timers that had no effect for long")
+            why.append(f"{_runs(self._idle)} ended with timers that had no effect for long")
         elif self._reduced and self._ticked:
             why.append(f"{self._ticked} runs have timers without effect, whose order is not searched")
         if self._at_bound:
-            why.append(f"{self._at_bound} runs reached the bound of {self._rules.actions} actions")
+            why.append(f"{_runs(self._at_bound)} reached the bound of {self._rules.actions} actions")
         if stop is not StopReason.EXHAUSTED:
             why.append("the search did not end")
         return StateCounts(
@@ -459,3 +459,7 @@ class NodeSearch:
             uncertain=sum(one.states for one in self._findings.values() if one.uncertain),
             unit=NODE_RUN,
         )
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"

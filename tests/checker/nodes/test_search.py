@@ -243,7 +243,7 @@ def ping_pong() -> MessageProgram:
 def test_runs_that_reach_the_bound_of_actions_are_no_proof() -> None:
     states = searched(ping_pong()).states
     assert (states.executed, states.feasible_exact) == (1, False)
-    assert states.feasible_note == "there may be more runs: 1 runs reached the bound of 300 actions"
+    assert states.feasible_note == "there may be more runs: 1 run reached the bound of 300 actions"
 
 
 @pytest.mark.parametrize("strategy", ["dpor", "bounded-dpor", "hybrid"])
