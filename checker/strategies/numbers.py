@@ -18,7 +18,7 @@ WEIGHTS = {
     "rest": 1,
 }
 FIRST_TURN = 32  # states of a group in its first turn of a phase; twice as many in each further one. ½ to ×2
-SITE_PARTS = 4  # words of one update that count as sites of their own. ½ to ×2
+SITE_PARTS = 8  # first words of one update that count as sites of their own. ½: a word of a header is lost alone later
 LINES = 8  # of what one site left unpersisted that are lost one by one. ½ to ×2
 QUEUED, QUEUED_MORE = 16, 16  # choices of a phase, and further ones for each that was taken. ½ to ×2
 MOST_QUEUED = 1024  # choices of a phase. ½ to ×2

@@ -39,6 +39,7 @@ from crashcheck.checker.strategies.round_robin import RoundRobin, WeightedQueue
 from crashcheck.checker.strategies.violations import violating
 from crashcheck.interruption import Background, KeepOn, always, both
 
+_LAST_PART = 63  # of an update: it has fewer words than 2**55
 _NOT_INFERRED = Inferred((), (), "")
 _TOO_LONG = Inferred(
     (),
@@ -303,12 +304,17 @@ def libraries_last(groups: Sequence[RankedGroup], library: Callable[[StaticSite]
 
 
 def part_by_part(space: StateSpace, found: Behaviours) -> SiteSignatures:
-    """A site is that of a behaviour's node, and of one update, which of its first words."""
+    """A site is that of a behaviour's node, and of one update, which of its words: of the first ones each, then twice
+    as many words together as before, and the last one, where a checksum or a mark may be."""
     graph = space.graph
 
     def site() -> Ints:
-        part = np.arange(len(graph)) - np.searchsorted(graph.event, graph.event, side="left")
-        numbers: Ints = found.nodes.of_pieces(found.label) * SITE_PARTS + np.minimum(part, SITE_PARTS - 1)
+        rows = np.arange(len(graph))
+        part = rows - np.searchsorted(graph.event, graph.event, side="left")
+        doubled = SITE_PARTS - 1 + np.frexp(part / SITE_PARTS)[1]
+        last = rows + 1 == np.searchsorted(graph.event, graph.event, side="right")
+        part = np.where(part < SITE_PARTS, part, np.where(last, _LAST_PART, doubled))
+        numbers: Ints = found.nodes.of_pieces(found.label) * (_LAST_PART + 1) + part
         return numbers
 
     return SiteSignatures(space, site)

@@ -145,3 +145,19 @@ def test_parts_of_one_update_have_different_signatures(tmp_path: Path) -> None:
     pending = space.pending(0)
     assert len(pending) >= 2
     assert signature(space.drop(0, pending[:1])) != signature(space.drop(0, pending[-1:]))
+
+
+def test_of_a_long_update_the_first_words_and_the_last_have_signatures_of_their_own(tmp_path: Path) -> None:
+    """The header of a record, and a checksum behind it: what is in between shares few."""
+    script = Script(tmp_path, A, B, WIDE)
+    script.at(3, 0, delta=128, size=512)
+    script.persist(0, 512)
+    space = StateSpace(build(script.trace.trace(), "px86", Options()))
+    signature = part_by_part(space, find_behaviours(space.graph, script.facts)).of
+    pending = space.pending(0)
+    assert len(pending) == 64
+    alone = [signature(space.keep(0, (piece,))) for piece in pending[:8]]
+    lines = [signature(space.drop(0, (piece,))) for piece in pending[7::8]]
+    assert len({*alone}) == 8
+    assert lines[-1] not in lines[:-1]
+    assert len({*lines}) == 5
