@@ -86,7 +86,7 @@ class OutputEquivalence:
             if ended.status != 0 or ended.timed_out:
                 self._want_what_fails(standing)
             elif not self._as_if_nothing_crashed(standing, printed):
-                self.references.want_soonest(self._most_likely_first(standing)[0])
+                self._want(standing)(self._most_likely_first(standing)[0])
 
     def assume_reopenable(self) -> None:
         self.references.assumes_reopenable = True
@@ -124,8 +124,9 @@ class OutputEquivalence:
             self._crowded[standing] = None
             return _passed(plain)
         assumes = self._assumes_reopenable(standing)
+        reference_of = self.references.soonest if assumes else self.references.of
         for history in () if crowded else self._most_likely_first(standing):
-            reference = self.references.soonest(history)
+            reference = reference_of(history)
             whole = history.in_file_order and len(history.before) + len(history.rest) == len(self.operations)
             if whole and not assumes:
                 self.references.try_boundary(len(history.before))  # it has been run already
@@ -135,7 +136,7 @@ class OutputEquivalence:
                 return _passed(plain)
             if self._tail(standing) is not None:  # the only other one was compared first, without a run
                 self._want_what_fails(standing)
-        legal = [] if crowded else [self.references.soonest(history) for history in self.operations.legal(standing)]
+        legal = [] if crowded else [reference_of(history) for history in self.operations.legal(standing)]
         unusable = [reference for reference in legal if reference.unusable]
         if unusable:
             # What a run in which nothing crashed cannot show either is no finding.
@@ -168,6 +169,9 @@ class OutputEquivalence:
         else:
             for history in self.operations.legal(standing):
                 self.references.want_soonest(history)
+
+    def _want(self, standing: Standing) -> Callable[[History], None]:
+        return self.references.want_soonest if self._assumes_reopenable(standing) else self.references.want
 
     def _want_all(self, standing: Standing) -> None:
         """Begin all references of a moment, and the reopens that it rests on."""

@@ -233,3 +233,17 @@ def test_what_only_a_reopen_without_an_operation_shows_is_no_finding(drive: Driv
     assert (ran.exit_code, ran.findings) == (0, [])
     assert ran.report["run"]["stop_reason"] == "exhausted"
     assert not ran.report["run"]["states"]["flaky"]
+
+
+def test_operations_under_way_at_once_are_judged_by_references_of_two_processes() -> None:
+    """Nothing tries later whether a reopen between them shows, as is done before a finding rests on one operation's."""
+    lines = [b"insert %d" % number for number in range(1, 201)]
+    driver = Forgetful()
+    references = prepared(driver, lines)
+    standing = Standing(tuple(range(1, 101)), (101, 102))
+    standings = cast(Standings, SimpleNamespace(at=lambda point: standing))
+    oracle = OutputEquivalence(references._operations, standings, references)
+    oracle.assume_reopenable()
+    asked = len(driver._asked)
+    assert not oracle.judge(ended(b"nothing\n"), {}, 0).passed
+    assert [len(stages) for stages in driver._asked[asked:]] == [2] * 5
