@@ -27,14 +27,15 @@ _OUTPUT = struct.Struct("<iIQQ")
 _SIZE = struct.Struct("<Q")
 _NODE_BYTES = 16
 _END = struct.Struct(f"<iIQ{MOST_GRANULES}H")
-_NODE_ROOM = 1 << 15  # half of them are used
-_END_ROOM = 1 << 12
+MOST_ENDS = 1 << 12
+_NODES_AN_END = 8  # of which half are used
 _OUTPUT_ROOM = 64 << 20
 
 # The kernel's list of system calls, as Debian and as others place it.
 CALL_LISTS = (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm/unistd_64.h"))
 
 SETUP, CALL, FILE_READ, MAPPED_AGAIN, PASSED, UNLISTED, ROOM, INSTRUCTION, DIED, IN_PART, LARGE, WRITTEN = range(1, 13)
+_COUNTED = 1, 4  # details of ROOM: ends, states
 _WHY = {
     SETUP: "the kernel does not let it be explored (step {}): Linux must allow seccomp filters",
     CALL: "it makes a system call that is not followed ({call}): {avoid}",
@@ -106,7 +107,7 @@ class Explored:
     merged: int
     why: str
     final: bool = False  # another image of the same program would be refused as well
-    late: bool = False  # the reason is that its time was over
+    late: bool = False  # the reason is that its time was over, or that it had more ends than it was allowed
     writers: tuple[int, ...] = ()  # of standard output and each other output: the open files it was written through
 
 
@@ -121,13 +122,15 @@ def write_table(
     memory_bytes: int | None,
     outputs: Sequence[str] = (),
     merging: bool = True,
+    most_ends: int = MOST_ENDS,
 ) -> None:
     """Write the table of a check that runs on the image in `pool` with each combination of contents.
 
     At most MOST_GRANULES, ascending in each file and apart. The check's environment has to preload the runtime and to
     name the table. `memory_bytes`: of data, for each run. `outputs`: those that are handed over besides
     standard output, as [check] outputs names them; files among them do not exist yet. `merging`: else two runs that
-    reach the same state are followed apart, which only counts them.
+    reach the same state are followed apart, which only counts them. `most_ends`: more are refused, and four times as
+    many states in which a granule is touched.
     """
     if len(granules) > MOST_GRANULES:
         raise ValueError(f"{len(granules)} granules")
@@ -148,11 +151,12 @@ def write_table(
         contents.append(output.replace("{pool}", str(pool), 1).encode() + b"\0")
         at += len(contents[-1])
     first_node = -(-at // 16) * 16
-    first_end = first_node + _NODE_BYTES * _NODE_ROOM
-    room = first_end + _END.size * _END_ROOM
+    nodes = _NODES_AN_END * most_ends
+    first_end = first_node + _NODE_BYTES * nodes
+    room = first_end + _END.size * most_ends
     size = room + _OUTPUT_ROOM
     head = _TABLE.pack(
-        *(MAGIC, VERSION, len(granules), len(wanted), 0, 0, 0, 0, 0, 0, _NODE_ROOM, _END_ROOM, not merging),
+        *(MAGIC, VERSION, len(granules), len(wanted), 0, 0, 0, 0, 0, 0, nodes, most_ends, not merging),
         *(first_granule, first_output, first_node, first_end, room, size, size, memory_bytes or 0),
     )
     with table.open("wb") as file:
@@ -171,7 +175,8 @@ def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
     """What the check has written into its table until it ended, or until its time was over."""
     with table.open("rb") as file:
         head = _TABLE.unpack(file.read(_TABLE.size))
-        _, _, _, outputs, done, refusal, detail, states, merged, many, _, _, _, _, first_output, _, first_end, *_ = head
+        _, _, _, outputs, done, refusal, detail, states, merged, many, _, allowed, *places = head
+        _, _, first_output, _, first_end, *_ = places
         file.seek(first_output)
         writers = tuple(bits.bit_count() for *_, bits in _OUTPUT.iter_unpack(file.read(_OUTPUT.size * outputs)))
         file.seek(first_end)
@@ -186,5 +191,6 @@ def read_table(table: Path, granules: int, *, timed_out: bool) -> Explored:
     if not why and not done:
         why = "its time was over" if timed_out else "the recorder does not run in it"
     final = refusal not in (0, UNLISTED, ROOM) or (not done and not timed_out and not refusal)
-    late = not refusal and not done and timed_out
+    more = refusal == ROOM and detail in _COUNTED and allowed < MOST_ENDS
+    late = more or (not refusal and not done and timed_out)
     return Explored(tuple(ends), states, merged, why, final, late, writers)

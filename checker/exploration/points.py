@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import halving_order
 from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
-from crashcheck.checker.exploration.runs import explored_runs, failing_ends
+from crashcheck.checker.exploration.runs import Limit, explored_runs, failing_ends
 from crashcheck.checker.kept.keys import product_key
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -30,19 +30,22 @@ from crashcheck.checker.subject import Subject
 from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.checker.verdicts.verdict_source import VerdictSource
 from crashcheck.interruption import KeepOn
-from crashcheck.runtime.exploration import End, Explored
+from crashcheck.runtime.exploration import MOST_ENDS, End, Explored
 
 _FEW = 16  # new states of a stretch that are run rather than explored: that costs about as much
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
 _PAUSE = 16  # states that the search runs between two batches
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
-# For the runs that decide one stretch, in seconds; a stretch that was not decided in one limit is explored with the
-# next one when all others were tried. The first one is short: states are not run meanwhile.
-_LIMITS_S = (0.5, 2.0, 20.0, 60.0)
-_LAST = len(_LIMITS_S) - 1
+# For the runs that decide one stretch. Where the search has no limit of seconds they are counted, so that no result
+# depends on how fast they are. A stretch that was not decided in one limit is explored with the next one when all
+# others were tried. The first one is short: states are not run meanwhile.
+_TIMED = tuple(Limit(seconds) for seconds in (0.5, 2.0, 20.0, 60.0))
+_COUNTED = tuple(Limit(60.0, ends) for ends in (16, 128, 1024, MOST_ENDS))
+_LAST = len(_TIMED) - 1
 _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _TOO_LATE = "its time was over"
+_NO_TURN = "the search ended before it was explored for longer"
 _AFTERWARDS = "nothing was explored after that"
 _SETS_KEPT = 1 << 16  # of what may be lost of granules
 _SAMPLES = 32  # stretches of which a decided state is run as well; afterwards ever fewer
@@ -90,6 +93,7 @@ class PointExploration:
         self._executor = source.executor
         self._count = count
         self._left = left
+        self._limits = _COUNTED if left() is None else _TIMED
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
         # changing
@@ -109,7 +113,7 @@ class PointExploration:
         self._sets = 0  # in these
         self._images = [_Image(source.executor, number) for number in range(_BATCH)]
         self._todo = self._in_passes()
-        self._limit = 0  # which of _LIMITS_S
+        self._limit = 0  # which of these limits
         self._late: list[Stretch] = []  # not decided in it
         self.pause = _PAUSE  # states to be run before the next batch
 
@@ -134,7 +138,7 @@ class PointExploration:
             (one if isinstance(one, Product) and there is None else None, image.folder)
             for one, there, image in zip(prepared, known, self._images, strict=False)
         ]
-        results = explored_runs(self._executor, products, _LIMITS_S[self._limit], until_s)
+        results = explored_runs(self._executor, products, self._limits[self._limit], until_s)
         out: list[CrashState] = []
         late = False
         each = zip(some, prepared, results, known, keys, self._images, strict=False)
@@ -155,7 +159,7 @@ class PointExploration:
 
     def _with_limit(self, key: bytes, result: Explored | None = None) -> bytes:
         """The key of a result: of one that came too late, or of which none is given, with the present limit."""
-        return key if result is not None and not result.late else key + bytes([self._limit])
+        return key if result is not None and not result.late else key + repr(self._limits[self._limit]).encode()
 
     def _without_others(self, some: list[Stretch]) -> list[Stretch]:
         """The stretches that are not another shard's. Those of others count as decided: they run what is not."""
@@ -217,7 +221,7 @@ class PointExploration:
         """The result so far."""
         reasons = self._why.copy()
         if self._late:
-            reasons[_TOO_LATE] += sum(stretch.states for stretch in self._late)
+            reasons[_NO_TURN] += sum(stretch.states for stretch in self._late)
         left = tuple(
             NotExplored(why, many) for why, many in sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
         )

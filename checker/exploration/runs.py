@@ -5,37 +5,45 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from crashcheck.checker.execution.process import captured
 from crashcheck.checker.execution.tasks import FIRST
 from crashcheck.checker.exploration.product import Product
 from crashcheck.checker.results import Verdict
 from crashcheck.checker.verdicts.executor import Executor
-from crashcheck.runtime.exploration import TABLE, End, Explored, read_table, write_table
+from crashcheck.runtime.exploration import MOST_ENDS, TABLE, End, Explored, read_table, write_table
 
 _FAILING = 4  # ends of a product that are examined
+
+
+class Limit(NamedTuple):
+    """What the runs of one product may take."""
+
+    seconds: float
+    ends: int = MOST_ENDS
 
 
 def explored_runs(
     executor: Executor,
     products: Sequence[tuple[Product | None, Path]],
-    timeout_s: float,
+    limit: Limit,
     until_s: float | None = None,
 ) -> list[Explored | None]:
     """The results for some products, whose images are in these folders, as `pool`; None for None.
 
     The check is run with each combination of the granules' contents. Other files in the folders may be overwritten.
-    `timeout_s`: for each product; `until_s`: when the time of all is over, by the monotonic clock. All take about the
+    `limit`: for each product; `until_s`: when the time of all is over, by the monotonic clock. All take about the
     time of one if there are no more than workers.
     """
-    begun = [None if one is None else _begun(executor, one, folder, timeout_s, until_s) for one, folder in products]
+    begun = [None if one is None else _begun(executor, one, folder, limit, until_s) for one, folder in products]
     return [
         None if one is None or each is None else _ended(executor, each, len(one.granules), folder)
         for each, (one, folder) in zip(begun, products, strict=True)
     ]
 
 
-def _begun(executor: Executor, one: Product, folder: Path, timeout_s: float, until_s: float | None) -> int | str:
+def _begun(executor: Executor, one: Product, folder: Path, limit: Limit, until_s: float | None) -> int | str:
     """The ticket of the runs of a product; a text: why it cannot be explored."""
     workers = executor.workers
     stages, setup, limits = executor.oracle.stages(one.point), workers.setup, workers.limits
@@ -46,10 +54,11 @@ def _begun(executor: Executor, one: Product, folder: Path, timeout_s: float, unt
     ops.write_bytes(b"".join(stages))
     recorded = setup.recorded_stdout
     stdout.write_bytes(recorded.read_bytes()[:printed] if printed and recorded is not None else b"")
-    write_table(table, pool, one.granules, memory_bytes=limits.memory_bytes, outputs=limits.compared_apart)
+    memory_bytes, outputs = limits.memory_bytes, limits.compared_apart
+    write_table(table, pool, one.granules, memory_bytes=memory_bytes, outputs=outputs, most_ends=limit.ends)
     argv = setup.command.argv(str(pool), acked, str(stdout), str(ops) if stages else None)
     env = {**setup.environment(pool), TABLE: str(table)}
-    return workers.submit_exploration(one.point, argv, env, timeout_s, until_s)
+    return workers.submit_exploration(one.point, argv, env, limit.seconds, until_s)
 
 
 def writers_to_outputs(executor: Executor, operations: bytes, timeout_s: float) -> tuple[int, ...] | None:

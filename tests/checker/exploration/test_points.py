@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from crashcheck.checker.budget import OutOfTime
+from crashcheck.checker.budget import Budget, OutOfTime
 from crashcheck.checker.exploration import points, product
 from crashcheck.checker.exploration.product import Product
-from crashcheck.checker.exploration.runs import explored_runs
+from crashcheck.checker.exploration.runs import Limit, explored_runs
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import crash_states
@@ -30,7 +30,7 @@ from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.command import Command
 from crashcheck.interruption import KeepOn, always
 from crashcheck.runtime.build import build_runtime
-from crashcheck.runtime.exploration import Explored
+from crashcheck.runtime.exploration import MOST_ENDS, Explored
 from support.checked_worlds import LINES, World, fill_lines, words, world_of_lines
 from support.random_programs import SETTINGS, memory_programs
 from support.reference import First, Program
@@ -38,12 +38,15 @@ from support.tracing import TraceBuilder
 from support.worlds import explored as explored_world
 from support.worlds import record
 
+NO_LIMIT = Budget()
 Products = Sequence[tuple[Product | None, Path]]
 
 
-def search(world: World, *, explore: bool, strategy: Strategy | None = None, jobs: int = 1) -> SearchResult:
+def search(
+    world: World, *, explore: bool, strategy: Strategy | None = None, jobs: int = 1, budget: Budget = NO_LIMIT
+) -> SearchResult:
     with world.executor(jobs) as executor:
-        return world.search(executor, strategy=strategy or Exhaustive(), explore=explore)
+        return world.search(executor, budget=budget, strategy=strategy or Exhaustive(), explore=explore)
 
 
 def counted(found: SearchResult) -> int:
@@ -192,17 +195,18 @@ def test_a_state_that_fails_although_explored_runs_pass_switches_them_off_and_is
 
 
 @pytest.mark.parametrize(
-    ("enough", "in_sequence", "expected"), [(20, 32, [0.5, 2, 20]), (99, 32, [0.5, 2, 20, 60]), (60, 1, [0.5, 20, 60])]
+    ("enough", "in_sequence", "expected"),
+    [(1024, 32, [16, 128, 1024]), (9999, 32, [16, 128, 1024, 4096]), (4096, 1, [16, 1024, 4096])],
 )
-def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_others_were(
+def test_what_was_not_decided_in_its_limit_is_explored_again_for_longer_once_all_others_were(
     tmp_path: Path,
     mapped_clauses: Path,
     monkeypatch: pytest.MonkeyPatch,
     enough: int,
     in_sequence: int,
-    expected: list[float],
+    expected: list[int],
 ) -> None:
-    """As on a busy machine: no stretch is decided with a limit below `enough`.
+    """No stretch is decided with a limit below `enough`.
 
     Where so many `in_sequence` were not, the next limit is for all further ones, and those are explored with the last.
     """
@@ -210,12 +214,12 @@ def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_othe
     monkeypatch.setattr(crash_states, "_FIRST", 4)
     monkeypatch.setattr(points, "_REFUSED", in_sequence)
     quick = search(world, explore=True)
-    limits: list[float] = []
+    limits: list[int] = []
 
-    def busy(executor: Executor, products: Products, timeout_s: float, until_s: float | None) -> list[Explored | None]:
-        limits.append(timeout_s)
-        results = explored_runs(executor, products, timeout_s, until_s)
-        if timeout_s >= enough:
+    def busy(executor: Executor, products: Products, limit: Limit, until_s: float | None) -> list[Explored | None]:
+        limits.append(limit.ends)
+        results = explored_runs(executor, products, limit, until_s)
+        if limit.ends >= enough:
             return results
         return [each and replace(each, ends=(), why="its time was over", late=True) for each in results]
 
@@ -223,8 +227,8 @@ def test_what_was_not_decided_in_time_is_explored_again_for_longer_once_all_othe
     slow = search(world, explore=True)
     assert counted(slow) == counted(quick) == slow.states.feasible
     assert limits == expected
-    assert (slow.states.explored > 0) == (enough <= 60)
-    assert [each.why for each in slow.states.not_explored] == ([] if enough <= 60 else ["its time was over"])
+    assert (slow.states.explored > 0) == (enough <= 4096)
+    assert [each.why for each in slow.states.not_explored] == ([] if enough <= 4096 else ["its time was over"])
 
 
 def test_twice_as_many_states_are_run_after_each_stretch_that_was_not_decided_in_time(
@@ -239,10 +243,10 @@ def test_twice_as_many_states_are_run_after_each_stretch_that_was_not_decided_in
                 given.append(state)
                 yield state
 
-    def busy(executor: Executor, products: Products, timeout_s: float, until_s: float | None) -> list[Explored | None]:
+    def busy(executor: Executor, products: Products, limit: Limit, until_s: float | None) -> list[Explored | None]:
         explored_at.append(len(given))
-        results = explored_runs(executor, products, 20, until_s)
-        if timeout_s > 0.5:
+        results = explored_runs(executor, products, Limit(20), until_s)
+        if limit.ends > 16:
             return results
         return [each and replace(each, ends=(), why="its time was over", late=True) for each in results]
 
@@ -250,7 +254,7 @@ def test_twice_as_many_states_are_run_after_each_stretch_that_was_not_decided_in
     for name, value in {"_BATCH": 1, "_PAUSE": 4, "explored_runs": busy}.items():
         monkeypatch.setattr(points, name, value)
     search(world_of_lines(tmp_path / "w", mapped_clauses, "0=0", "320=320"), explore=True, strategy=Counted())
-    # three stretches for 0.5 s, and again for 2 s, which is enough
+    # three stretches with the first limit, and again with the second, which is enough
     assert [after - before for before, after in pairwise(explored_at)] == [8, 16, 32, 16, 8]
 
 
@@ -258,6 +262,30 @@ def test_what_was_decided_does_not_depend_on_the_number_of_workers(tmp_path: Pat
     world = world_of_lines(tmp_path / "w", mapped_clauses, "320=320", "0=0")
     one, two = (search(world, explore=True, strategy=Ranked(), jobs=jobs).states for jobs in (1, 2))
     assert one == two
+
+
+def test_without_a_limit_of_seconds_what_is_decided_depends_on_the_ends_of_runs_alone(
+    tmp_path: Path, mapped_clauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second a stretch decided other stretches on a busy machine, though the promise was that none would."""
+    world = world_of_lines(tmp_path / "w", mapped_clauses, "0=0", "320=320")
+    monkeypatch.setattr(crash_states, "_FIRST", 4)
+    whole = search(world, explore=True).states
+    limits: list[Limit] = []
+
+    def noted(executor: Executor, products: Products, limit: Limit, until_s: float | None) -> list[Explored | None]:
+        limits.append(limit)
+        return explored_runs(executor, products, limit, until_s)
+
+    monkeypatch.setattr(points, "explored_runs", noted)
+    monkeypatch.setattr(points, "_COUNTED", (Limit(60.0, 1), *points._COUNTED[1:]))
+    again = search(world, explore=True).states
+    assert [limit.ends for limit in limits] == [1, 128]
+    assert (again.explored > 0, again.not_explored) == (True, ())
+    assert again.explored + again.executed == whole.explored + whole.executed
+    limits.clear()
+    search(world, explore=True, budget=Budget(600.0))
+    assert [limit for limit in limits if limit.ends < MOST_ENDS] == []
 
 
 def test_states_that_take_long_to_count_are_not_explored_and_the_report_says_so(
