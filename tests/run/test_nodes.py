@@ -203,12 +203,12 @@ def test_partial_orders_include_those_in_which_a_time_out_comes_before_what_make
     )
     (tmp_path / "server.py").write_text(server)
     (tmp_path / "client.py").write_text("import socket\nsocket.socket(2, 2).sendto(b'x', ('10.0.0.1', 7))")
-    command = '[[node]]\nname = "{0}"\ncommand = "python3 {{project}}/{0}.py"\n'
+    command = '[[node]]\nname = "{0}"\ncommand = "python3 -S -E {{project}}/{0}.py"\n'
     text = command.format("server") + command.format("client") + '[strategy]\nname = "dpor"\n'
     code, report, printed = run(tmp_path, text)
     assert code == 1, printed
     assert [finding["message"] for finding in report["findings"]] == [
-        "server ends with status 1 if timer 2 of server fires before `x` from client to server "
+        "server ends with status 1 if timer 1 of server fires before `x` from client to server "
         "(<module> at client.py:2) is delivered"
     ]
 
@@ -231,10 +231,10 @@ def test_a_time_out_that_fires_early_is_named_where_no_two_actions_may_change_pl
     )
     for name, text in (("server", server), ("client", client), ("backup", backup)):
         (tmp_path / f"{name}.py").write_text(text)
-    command = '[[node]]\nname = "{0}"\ncommand = "python3 {{project}}/{0}.py"\n'
+    command = '[[node]]\nname = "{0}"\ncommand = "python3 -S -E {{project}}/{0}.py"\n'
     text = "".join(map(command.format, ("server", "client", "backup")))
     text += '[check]\nafter = "test `grep -c applied {state}/n0.output` -lt 2"\n[strategy]\nname = "dpor"\n'
-    _, report, printed = run(tmp_path, text)
+    _, report, printed = run(tmp_path, text, "--states", "20")
     assert [finding["message"] for finding in report["findings"]] == [
         "the check fails if timer 1 of client fires and `add` from client to server "
         "(<module> at client.py:4) is delivered"
@@ -253,7 +253,7 @@ def test_the_reset_and_the_refusal_of_a_connection_are_named(tmp_path: Path) -> 
     )
     for name, text in (("server", server), ("client", client)):
         (tmp_path / f"{name}.py").write_text(text)
-    command = '[[node]]\nname = "{0}"\ncommand = "python3 {{project}}/{0}.py"\n'
+    command = '[[node]]\nname = "{0}"\ncommand = "python3 -S -E {{project}}/{0}.py"\n'
     code, report, printed = run(tmp_path, command.format("server") + command.format("client"), "--states", "1")
     assert code == 1, printed
     (finding,) = report["findings"]

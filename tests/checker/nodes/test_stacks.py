@@ -12,7 +12,7 @@ import pytest
 from crashcheck.checker.nodes.stacks import SenderStacks
 from crashcheck.runtime.nodes.actions import Action, ActionKind, NodeError
 from crashcheck.runtime.nodes.machines import NodeCommand
-from crashcheck.runtime.nodes.world import NodeWorld
+from crashcheck.runtime.nodes.world import PATIENCE_S, NodeWorld
 from support.node_runs import by_default
 
 PROGRAM = """import socket, time
@@ -27,12 +27,14 @@ time.sleep(9)
 """
 
 
-def started(tmp_path: Path, stacks: SenderStacks | None, program: str = PROGRAM) -> NodeWorld:
+def started(
+    tmp_path: Path, stacks: SenderStacks | None, program: str = PROGRAM, patience_s: int = PATIENCE_S
+) -> NodeWorld:
     """A world in which the first node has sent two datagrams."""
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     words = (sys.executable, "-S", "-E", str(tmp_path / "program.py"))
     commands = [NodeCommand(words, crash=frozenset({"process"})), NodeCommand(("sleep", "9"))]
-    return NodeWorld(commands, tmp_path / "world", name_calls=stacks)
+    return NodeWorld(commands, tmp_path / "world", name_calls=stacks, patience_s=patience_s)
 
 
 def test_messages_have_the_calls_that_sent_them_also_after_a_crash_of_the_process(tmp_path: Path) -> None:
@@ -52,7 +54,8 @@ def test_messages_have_the_calls_that_sent_them_also_after_a_crash_of_the_proces
 
 
 def test_messages_of_a_node_that_does_not_come_to_rest_have_the_calls_that_sent_them(tmp_path: Path) -> None:
-    world = started(tmp_path, SenderStacks(tmp_path), PROGRAM.replace("time.sleep(9)", "while True: pass"))
+    program = PROGRAM.replace("time.sleep(9)", "while True: pass")
+    world = started(tmp_path, SenderStacks(tmp_path), program, patience_s=1)
     try:
         with pytest.raises(NodeError, match="node-unrest"):
             world.take(Action(ActionKind.START, 0))

@@ -126,9 +126,10 @@ class TickingWorld(MessageWorld):
         return result._replace(quiet=quiet, ticks=quiet and ticks)
 
 
-def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool) -> MessageProgram:
-    """Node 0 asks servers, and ends with the last answer, or by a time-out. Each server's timer fires 4 times, as Go's
-    monitor thread; one of these has an effect: the server prints or sends that its lease is over, and answers so."""
+def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool, fires_times: int = 4) -> MessageProgram:
+    """Node 0 asks servers, and ends with the last answer, or by a time-out. Each server's timer fires several times, as
+    Go's monitor thread; one of these has an effect: the server prints or sends that its lease is over, and answers so.
+    """
 
     def receives(node: int, memory: str, sender: int, data: str) -> Does:
         if node:
@@ -143,7 +144,7 @@ def tickers(servers: int, effect_at: int, *, prints: bool, times_out: bool) -> M
             memory + "t",
             [(0, "over")] if over and not prints else (),
             prints="over" if over and prints else "",
-            timer=len(memory) < 3,
+            timer=len(memory) + 1 < fires_times,
         )
 
     return MessageProgram(
@@ -177,13 +178,19 @@ def visible(states: Iterator[State] | Sequence[State]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("effect_at", [1, 2, 4, 9])
-@pytest.mark.parametrize(("servers", "times_out"), [(1, False), (1, True), (2, False), (2, True)])
 @pytest.mark.parametrize("prints", [True, False])
+@pytest.mark.parametrize(
+    ("servers", "times_out", "fires_times", "effect_at"),
+    [
+        *((1, times_out, 4, effect_at) for times_out in (False, True) for effect_at in (1, 2, 4, 9)),
+        *((2, False, 3, effect_at) for effect_at in (1, 2, 3, 9)),
+        *((2, True, fires_times, effect_at) for fires_times, effect_at in ((2, 2), (3, 3), (3, 9))),
+    ],
+)
 def test_with_timers_that_tick_dpor_shows_all_that_anybody_may_see(
-    servers: int, effect_at: int, prints: bool, times_out: bool
+    servers: int, times_out: bool, fires_times: int, effect_at: int, prints: bool
 ) -> None:
-    program = tickers(servers, effect_at, prints=prints, times_out=times_out)
+    program = tickers(servers, effect_at, prints=prints, times_out=times_out, fires_times=fires_times)
     reduced = Searched(program, "dpor", world=TickingWorld, ends=[0])
     assert reduced.stop is StopReason.EXHAUSTED
     assert visible(reduced.left) == visible(every_end(program))
