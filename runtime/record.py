@@ -19,14 +19,14 @@ from typing import NamedTuple
 from crashcheck.config.faults import Fault, arguments
 from crashcheck.errors import CrashcheckError
 from crashcheck.masking import inherited_environment
-from crashcheck.runtime import validate
+from crashcheck.runtime import validate, zygote
 from crashcheck.runtime.build import AGENTS, JAVASCRIPT, RuntimeLibrary, build_runtime
 from crashcheck.runtime.seal import seal
 from crashcheck.runtime.sparse import copy_tree
 
 _TAIL_BYTES = 2000
 # Imported, not run as a script, which Python would compile at each start.
-_SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from supervise import main; sys.exit(main())"
+_SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from supervise import main; sys.exit(main(int(sys.argv[2])))"
 WITHOUT_URING = (
     " It was refused io_uring (ENOSYS), which is not followed: let it use other calls. "
     '[record] io_uring = "allow" permits it and gives up the verdict.'
@@ -333,48 +333,55 @@ def supervise(
     result, result_of_supervisor = os.pipe()
     order = {
         "command": list(command),
+        "folder": str(home),
         "env": dict(variables),
         "timeout_s": timeout_s,
         "parent": os.getpid(),
         "keeps": keeps,
         "descriptors": list(descriptors),
-        "result": result_of_supervisor,
     }
-    plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
     with open(result, "rb") as answer, open(work / stdout, "ab") as out, open(work / stderr, "ab") as err:
-        try:
-            supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(Path(__file__).resolve().parent)],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=err,
-                cwd=home,
-                env=plain,
-                pass_fds=(result_of_supervisor,),
-            )
-        finally:
-            os.close(result_of_supervisor)
-        try:
-            assert supervisor.stdin is not None
-            with contextlib.suppress(BrokenPipeError), supervisor.stdin as orders:
-                orders.write(marshal.dumps(order))
-            _wait_for(supervisor)
-        except BaseException:
-            supervisor.terminate()
-            supervisor.send_signal(signal.SIGCONT)
-            supervisor.wait()
-            raise
+        orders_of_supervisor, orders = os.pipe()
+        with open(orders, "wb") as written:
+            try:
+                supervisor = _started(orders_of_supervisor, out.fileno(), err.fileno(), result_of_supervisor)
+            finally:
+                os.close(orders_of_supervisor)
+                os.close(result_of_supervisor)
+            try:
+                with contextlib.suppress(BrokenPipeError), written:
+                    written.write(marshal.dumps(order))
+                _wait_for(supervisor)
+            except BaseException:
+                with contextlib.suppress(ChildProcessError):  # it was waited for, and its number may be another's
+                    os.waitid(os.P_PID, supervisor, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                    os.kill(supervisor, signal.SIGTERM)
+                    os.kill(supervisor, signal.SIGCONT)
+                    os.waitpid(supervisor, 0)
+                raise
         end = answer.read()
     if not end:
         raise OSError(f"the supervisor of the workload ended early{tail(work / stderr)}")
     return ProcessEnd(**marshal.loads(end))
 
 
-def _wait_for(supervisor: subprocess.Popen[bytes]) -> None:
+def _started(orders: int, out: int, err: int, result: int) -> int:
+    """Start a supervisor, with these descriptors; its process number."""
+    pid = zygote.copy(zygote.SUPERVISOR, orders, out, err, result)
+    if pid:
+        return pid
+    plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+    words = [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(Path(__file__).resolve().parent), str(result)]
+    process = subprocess.Popen(words, stdin=orders, stdout=out, stderr=err, env=plain, pass_fds=(result,))
+    process.returncode = 0  # it is waited for by its number
+    return process.pid
+
+
+def _wait_for(supervisor: int) -> None:
     """Wait for its end. What it runs may have stopped it (`kill -STOP $PPID`), and its clock with it: it continues."""
-    while continue_if_stopped(supervisor.pid, wait=True):
+    while continue_if_stopped(supervisor, wait=True):
         pass
-    supervisor.wait()
+    os.waitpid(supervisor, 0)
 
 
 def continue_if_stopped(pid: int, *, wait: bool = False) -> bool:

@@ -1,10 +1,10 @@
 """One command, run with address randomisation off, that leaves no descendant behind.
 
-Run as a program, so that the caller needs no code between fork and exec and may use threads. It reads a dict from
-standard input, in the format of `marshal`, which takes no time to import: `command`, `env`, `timeout_s` (or None),
-`parent` (the process that asks), `keeps`, `descriptors` that the command finds open (what it writes there is dropped)
-and `result`, the descriptor of a pipe. To that pipe it writes (the disk may be full by then): `exit_code` or `signal`,
-`timed_out`, `seconds`. Its output is the command's.
+Run as a program or as a copy of a zygote (zygote.py), so that the caller needs no code between fork and exec and may
+use threads. It reads a dict from standard input, in the format of `marshal`, which takes no time to import: `command`,
+`env`, `folder`, where it runs, `timeout_s` (or None), `parent` (the process that asks), `keeps` and `descriptors` that
+the command finds open (what it writes there is dropped). To a pipe, whose descriptor it is given, it writes (the disk
+may be full by then): `exit_code` or `signal`, `timed_out`, `seconds`. Its output is the command's.
 With `keeps`, what a command that ended by itself left running continues: a build may start a compile server.
 
 Imported, it offers the same ending to other processes that run commands: `become_subreaper` before, `end_all` after.
@@ -18,7 +18,6 @@ import ctypes
 import marshal
 import os
 import resource
-import sys
 import time
 
 TYPE_CHECKING = False  # typing's takes longer to import than all that is imported here
@@ -97,9 +96,19 @@ def own_children() -> list[int] | None:
         return None
 
 
-def main() -> int:
-    order = marshal.load(sys.stdin.buffer)
-    os.set_inheritable(order["result"], False)
+def copied(orders: int, out: int, err: int, result: int) -> None:
+    """As a copy of another process: read from `orders`, print to `out` and `err`, and write to `result`."""
+    for number, source in enumerate((orders, out, err)):
+        os.dup2(source, number)
+        os.close(source)
+    main(result)
+
+
+def main(result: int) -> int:
+    with open(0, "rb", closefd=False) as orders:
+        order = marshal.load(orders)
+    os.set_inheritable(result, False)
+    os.chdir(order["folder"])
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -122,7 +131,7 @@ def main() -> int:
         "timed_out": why == "time",
         "seconds": seconds,
     }
-    with open(order["result"], "wb") as pipe:
+    with open(result, "wb") as pipe:
         marshal.dump(outcome, pipe)
     return 0
 

@@ -22,8 +22,9 @@ from typing import NoReturn
 from crashcheck.checker.execution.in_turn import Answer, CheckCall, InTurnRunner, StayingProcess
 from crashcheck.checker.execution.process import CheckNotStarted, Limits, RunOrder
 from crashcheck.checker.execution.waiting import Offer
-from crashcheck.checker.execution.worker import serve
-from crashcheck.checker.execution.worker_start import Channel, Started
+from crashcheck.checker.execution.worker import main
+from crashcheck.checker.execution.worker_start import Started
+from crashcheck.runtime import zygote
 from crashcheck.runtime.copied_process import end_with_parent, fork, use_streams
 
 WORDS = ("{pool}", "{acked}", "{stdout}")  # of the command that is written where a function is called
@@ -41,7 +42,7 @@ class Entered(BaseException):
 Judge = Callable[[CheckCall], str]  # why a state fails, empty if it passes
 
 
-class ForkServer(Channel):
+class ForkServer(zygote.Channel):
     """A copy of this process, of which workers are copies. The test continues in this process."""
 
     def __init__(self, judge: Judge | None) -> None:
@@ -54,7 +55,7 @@ class ForkServer(Channel):
         try:
             self._channel.close()
             os.setsid()  # Ctrl-C is for the test
-            serve(self.theirs.detach(), partial(PythonRunner, judge))
+            zygote.serve(self.theirs.detach(), {zygote.WORKER: partial(main, runner_of=partial(PythonRunner, judge))})
         except Entered:
             raise
         except BaseException:
@@ -63,7 +64,7 @@ class ForkServer(Channel):
 
     def start(self, descriptor: int) -> Started:
         """Start a worker. Raises OSError."""
-        pid = self.copy(descriptor)
+        pid = self.copy(zygote.WORKER, descriptor)
         if not pid:
             raise OSError("the test's process cannot be copied (clone with CLONE_PARENT)")
         return Started(pid)

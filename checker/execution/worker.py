@@ -11,14 +11,10 @@ ends the check that is running then.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import gc
 import os
 import pickle
 import shutil
-import signal
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -31,9 +27,8 @@ from crashcheck.checker.execution.folders import FoldersRunner
 from crashcheck.checker.execution.process import Abandoned, CheckNotStarted, Ended, Limits, Runner
 from crashcheck.checker.execution.time_limit import TimeLimit
 from crashcheck.checker.images.image_folder import ImageFolder, Patches
-from crashcheck.runtime import sparse
+from crashcheck.runtime import sparse, zygote
 
-_SYS_CLONE, _CLONE_PARENT = 56, 0x8000  # of x86-64 Linux: as fork, but the child is one of our parent's
 DURABLE, ISSUED, INITIAL = range(3)
 _FOLDERS = ("durable", "issued_", "initial")  # paths of equal length
 RunnerOf = Callable[[Limits, Path], Runner]  # of the check's limits and the folder where it runs
@@ -199,43 +194,9 @@ class Worker:
         return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def serve(number: int, runner_of: RunnerOf = Runner) -> None:
-    """Copy this process into a worker for each connection that arrives at a socket, until that is closed.
-
-    Answers each time with the worker's process number, 0 if the system refuses. `runner_of`: makes what runs the check.
-    """
-    os.set_inheritable(number, False)
-    gc.enable()
-    gc.freeze()  # workers share this memory for as long as nobody looks for garbage in it
-    with socket.socket(fileno=number) as channel:
-        while descriptors := socket.recv_fds(channel, 1, 1)[1]:
-            try:
-                pid = _fork_sibling()
-            except OSError:
-                channel.send(b"0")
-                os.close(descriptors[0])
-                continue
-            if pid == 0:
-                channel.close()
-                os.setsid()  # Ctrl-C is for whoever asked for us
-                main(descriptors[0], runner_of)
-                os._exit(0)  # nothing is left to write
-            os.close(descriptors[0])
-            channel.send(str(pid).encode())
-
-
-def _fork_sibling() -> int:
-    """Fork a child of our parent, which waits for it; 0 in the child. Raises OSError."""
-    python = ctypes.pythonapi
-    python.PyOS_BeforeFork()
-    pid: int = python.syscall(_SYS_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
-    if pid == 0:
-        python.PyOS_AfterFork_Child()
-    else:
-        python.PyOS_AfterFork_Parent()
-    if pid < 0:
-        raise OSError("clone with CLONE_PARENT failed")
-    return pid
+def serve(number: int) -> None:
+    """Be a zygote of workers."""
+    zygote.serve(number, {zygote.WORKER: main})
 
 
 def main(fd: int, runner_of: RunnerOf = Runner) -> None:

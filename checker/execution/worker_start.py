@@ -1,7 +1,8 @@
-"""Starts worker processes quickly: one process imports what a worker needs, and each worker is a copy of it.
+"""Starts worker processes quickly: each is a copy of a zygote (runtime/zygote.py).
 
-Importing takes most of a worker's start, and one run of crashcheck needs several pools of workers: for the search, for
-fixes, for the prefix of a finding. The process that is copied runs no check and ends when we do.
+One run of crashcheck needs several pools of workers: for the search, for fixes, for the prefix of a finding. Where no
+zygote was forked when the command began, as where crashcheck is a library, one is started as a program of its own. It
+runs no check and ends when we do.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import crashcheck
+from crashcheck.runtime import zygote
 
 _BOOT = (
     "import gc, sys; gc.disable(); sys.path[:0] = [sys.argv[1]]; "
@@ -68,31 +69,8 @@ class Started:
 Start = Callable[[int], Started]  # starts a worker that reads its tasks from a descriptor. Raises OSError
 
 
-class Channel:
-    """Our end of the channel to a process that is copied (`worker.serve`)."""
-
-    def __init__(self) -> None:
-        self._channel, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-    def copy(self, descriptor: int) -> int | None:
-        """The process number of a worker that has our end of a connection as its own.
-
-        0 if this system does not let it be copied, None if the process that is copied has ended.
-        """
-        try:
-            socket.send_fds(self._channel, [b"\0"], [descriptor])
-            answer = self._channel.recv(64)
-        except OSError:
-            return None
-        return int(answer) if answer else None
-
-    def close(self) -> None:
-        """The process that is copied ends."""
-        self._channel.close()
-
-
-class _Original(Channel):
-    """A process that is copied and has loaded what a worker needs, and nothing else."""
+class _Original(zygote.Channel):
+    """A zygote that is a program of its own: it has loaded what a worker needs, and nothing else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,12 +93,18 @@ _original: _Original | None = None
 def start_worker(descriptor: int) -> Started:
     """Start a worker that reads its tasks from `descriptor`; it is a child of this process. Raises OSError."""
     global _original
+    if pid := zygote.copy(zygote.WORKER, descriptor):
+        return Started(pid)
     with _lock:
-        pid = _original.copy(descriptor) if _original is not None and _original.owner == os.getpid() else None
+        pid = (
+            _original.copy(zygote.WORKER, descriptor)
+            if _original is not None and _original.owner == os.getpid()
+            else None
+        )
         if pid is None:
             _forget()
             _original = _Original()
-            pid = _original.copy(descriptor)
+            pid = _original.copy(zygote.WORKER, descriptor)
     return Started(pid or _uncopied(descriptor))
 
 

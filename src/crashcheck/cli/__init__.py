@@ -24,6 +24,7 @@ SUBCOMMANDS = (
 )
 _MODULES = {"try": "try_command"}  # of subcommands whose names Python takes for itself
 
+_STARTS_PROCESSES = ("run", "try", "replay", "fix", "mutate", "record", "merge")  # which record or check, or both
 
 # New objects before Python looks for cycles among them. With its 700 that takes a tenth of a short run.
 _BETWEEN_COLLECTIONS = 200_000
@@ -99,7 +100,14 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit:  # after `--help`, or a message on an option
         sys.stdout.flush()
         raise
-    return int(subcommands(named)[args.subcommand].main(args))
+    main = subcommands(named)[args.subcommand].main
+    if args.subcommand not in _STARTS_PROCESSES:
+        return int(main(args))
+    from crashcheck.checker.execution import worker
+    from crashcheck.runtime import zygote
+
+    with zygote.forked(worker.main):
+        return int(main(args))
 
 
 def _defect() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashcheck.checker.execution import worker, worker_start
+from crashcheck.runtime import zygote
 from support.checked_worlds import World, two_stores, words
 
 
@@ -57,7 +58,7 @@ def test_where_the_process_was_killed_another_one_takes_its_place(tmp_path: Path
 def test_where_the_system_refuses_to_copy_it_a_worker_starts_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_start._Original, "copy", lambda self, descriptor: 0)
+    monkeypatch.setattr(worker_start._Original, "copy", lambda self, *words: 0)
     world = World(tmp_path / "world", words("echo fine; exit 1"), two_stores)
     assert output(world) == "fine\n"
 
@@ -66,10 +67,10 @@ def test_a_process_that_cannot_be_copied_answers_so(monkeypatch: pytest.MonkeyPa
     def refused() -> int:
         raise OSError
 
-    monkeypatch.setattr(worker, "_fork_sibling", refused)
+    monkeypatch.setattr(zygote, "_fork_sibling", refused)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
-        socket.send_fds(ours, [b"\0"], [ours.fileno()])
+        socket.send_fds(ours, [b"worker"], [ours.fileno()])
         ours.shutdown(socket.SHUT_WR)
         worker.serve(theirs.detach())
         assert ours.recv(64) == b"0"
