@@ -23,7 +23,7 @@ from crashcheck.checker.findings.call_chains import CallChains
 from crashcheck.checker.findings.cause import Cause
 from crashcheck.checker.findings.register import Bug, Register
 from crashcheck.checker.findings.undo_logs import UndoLogs
-from crashcheck.checker.fixes import early_promise, held_locks
+from crashcheck.checker.fixes import held_locks
 from crashcheck.checker.fixes.candidates import CandidateFix, Candidates, Step, Whole, lacks_persist
 from crashcheck.checker.fixes.edited_trace import Cost, Counterparts, Rows, cost, edited
 from crashcheck.checker.fixes.reexplore import PlannedStates, Reexploration, Reexplored
@@ -117,9 +117,6 @@ class FixProposer:
         alone = next((draft.cause for draft in bug.drafts if self._harms_alone(draft.cause)), None)
         if alone is not None and alone.lost is not None:
             return self._in_part(alone.lost)
-        early = [early_promise.advice(self.subject, draft.cause) for draft in bug.drafts]
-        if all(early):
-            return next(filter(None, early))
         cases = self._cases(bug)
         reexploration = Reexploration(
             self.subject,

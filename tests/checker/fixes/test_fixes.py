@@ -29,7 +29,6 @@ from crashcheck.checker.strategies import Exhaustive, Plan
 from crashcheck.checker.strategies.plan import Listed
 from crashcheck.checker.verdicts.executor import Executor
 from crashcheck.interruption import always
-from crashcheck.runtime.trace_format import SyncKind
 from support.checked_worlds import ENTRY_SITES, World, apply_log, words
 from support.tracing import TraceBuilder
 
@@ -285,35 +284,6 @@ def test_what_is_acknowledged_but_not_flushed_is_flushed(propose: Propose) -> No
 
     (fix,) = propose(script, "1:0", "2:256")
     assert (fix.kind, costs(fix), fix.after_failing) == ("flush", (2, 0, 0), 0)
-
-
-@pytest.mark.parametrize(("own", "advised"), [(False, True), (True, False)])
-def test_what_another_thread_acknowledges_before_its_sync_returns_is_acknowledged_later(
-    propose: Propose, own: bool, advised: bool
-) -> None:
-    """Of one thread, which acknowledges and then syncs, the sync can be earlier."""
-
-    def script(t: TraceBuilder) -> None:
-        t.begin(1)
-        t.site = 1
-        t.store("p", 0, 8, 7)
-        t.site = 5
-        if own:
-            t.end(1)
-            t.msync("p")
-            return
-        begun = t.sync_begin(SyncKind.MSYNC, "p")
-        with t.thread(2):
-            t.end(1)
-        t.sync_end(begun)
-
-    (fix,) = propose(script, "1:0", model="page-cache")
-    assert (fix.kind == "atomic") == advised
-    if advised:
-        assert fix.words == (
-            "no flush or sync is missing: acknowledge only after the return of msync at hash.c:44, which makes "
-            "`entry.value` at hash.c:40 durable; another thread acknowledged before"
-        )
 
 
 def test_in_a_page_cache_a_sync_is_added(propose: Propose) -> None:
