@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # what it needs inside `main`, so that `crashcheck --help` does not load LLVM.
 SUBCOMMANDS = (
     *("run", "try", "replay", "open", "fix", "report", "publish", "groups", "invariants"),
-    *("learn", "guard", "mutate", "record", "merge", "trace", "ops", "init", "completion", "version"),
+    *("learn", "guard", "mutate", "record", "merge", "trace", "ops", "init", "version"),
 )
 _MODULES = {"try": "try_command"}  # of subcommands whose names Python takes for itself
 
