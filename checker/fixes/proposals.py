@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from crashcheck.checker.fixes.source.patch import applied
-from crashcheck.checker.results import Edit, Fix, RunResult
+from crashcheck.checker.results import Fix, RunResult
 from crashcheck.checker.store import Store
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import repository_of
@@ -57,24 +59,10 @@ def newest(config: Path) -> Proposals | None:
         try:
             document = json.loads((run / _FILE).read_text(encoding="utf-8"))
             if document["version"] == _VERSION:
-                return Proposals(tuple(map(_proposed, document["findings"])), dict(document["sources"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                return msgspec.convert(document, Proposals)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # of which msgspec's errors are some
             continue
     return None
-
-
-def _proposed(row: dict[str, object]) -> Proposed:
-    fix = row["fix"]
-    if isinstance(fix, dict):
-        fix = Fix(**{**fix, "edits": tuple(Edit(**edit) for edit in fix["edits"])})
-    likenesses = row.get("likenesses")
-    return Proposed(
-        str(row["id"]),
-        str(row["kind"]),
-        str(row["message"]),
-        fix if isinstance(fix, Fix) else None,
-        tuple(map(str, likenesses)) if isinstance(likenesses, list) else (),
-    )
 
 
 def chosen(proposals: Proposals, id_: str | None) -> tuple[Proposed, ...]:
