@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,13 +26,6 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MOST_SCANNED = 8
 _FIELD = re.compile(r"\{([a-z]+)\}")
 _FIELDS = ("op", "key", "value", "number", "count")
-DISTRIBUTIONS = ("uniform", "sequential", "clustered", "zipf")
-KEY_TYPES = ("number", "text")
-MOST_ZIPF_KEYS = 1 << 22  # a weight of each is kept
-_LEAST_CLUSTER, _MOST_CLUSTER = 4, 16  # neighbouring keys
-# What a digit of a key's number in base 4 becomes. None begins another, so that the texts of two numbers differ; two of
-# them share nine characters, one more than trees keep of a compressed path (ART, ICDE 2013).
-_SYLLABLES = ("a", "bcdefghijk", "bcdefghijl", "bcdm")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -77,20 +69,6 @@ def add_parser(subparsers: Any) -> None:
         help="how to write an operation, for example 'insert=put {key} {value}'; may be repeated",
     )
     parser.add_argument(
-        "--distribution",
-        choices=DISTRIBUTIONS,
-        default="uniform",
-        help="which keys: uniform, drawn at random; sequential, 1 to K in order; clustered, 4 to 16 neighbours at a "
-        "time; zipf, few keys most of the time (default: uniform)",
-    )
-    parser.add_argument(
-        "--key-type",
-        choices=KEY_TYPES,
-        default="number",
-        help="how a key is written: number, or text: with beginnings that keys share, and keys that begin others, so "
-        "that a radix tree splits prefixes (default: number)",
-    )
-    parser.add_argument(
         "--read-back",
         nargs="?",
         const="query",
@@ -115,8 +93,6 @@ def main(args: argparse.Namespace) -> int:
         value_bytes=parse_size(args.value_size),
         reuse=args.reuse,
         templates=parse_templates(args.template),
-        distribution=args.distribution,
-        key_type=args.key_type,
         read_back=args.read_back is not None,
         read_back_by=args.read_back or "query",
     )
@@ -179,8 +155,6 @@ class OperationMix:
     seed: int = 1
     length: int = 100  # operations
     keys: int = 0  # keys are 1 to `keys`; 0: as many as operations
-    distribution: str = "uniform"  # of DISTRIBUTIONS: which keys come, and in which order
-    key_type: str = "number"  # of KEY_TYPES: how a key is written
     shares: Mapping[str, int] = field(default_factory=lambda: dict(SHARES))  # how often each operation, in proportion
     value_bytes: tuple[int, int] = (8, 8)  # least and most
     # How likely, in percent, an operation takes a key that an earlier one used; an insertion takes a new key as often.
@@ -200,7 +174,6 @@ def generate(mix: OperationMix) -> list[str]:
     _check(mix, templates)
     numbers = _Numbers(mix.seed)
     keys = mix.keys or mix.length
-    fresh = _Keys(mix.distribution, keys, numbers)
     used: list[int] = []
     seen: set[int] = set()
     out: list[str] = []
@@ -208,7 +181,8 @@ def generate(mix: OperationMix) -> list[str]:
     for _ in range(mix.length):
         op = _choose(mix.shares, numbers.below(total))
         likely = mix.reuse if op != "insert" else min(mix.reuse, 100 - mix.reuse)
-        key = used[fresh.rank(len(used))] if used and numbers.below(100) < likely else fresh.next()
+        reuses = used and numbers.below(100) < likely
+        key = used[numbers.below(len(used))] if reuses else 1 + numbers.below(keys)
         if key not in seen:
             seen.add(key)
             used.append(key)
@@ -223,24 +197,12 @@ def _line(op: str, key: int, mix: OperationMix, templates: Mapping[str, str], nu
     size = least + numbers.below(most - least + 1)
     values = {
         "op": op,
-        "key": key_text(key) if mix.key_type == "text" else str(key),
+        "key": str(key),
         "value": "".join(_LETTERS[numbers.below(len(_LETTERS))] for _ in range(size)),
         "number": str(numbers.below(1 << 31)),
         "count": str(1 + numbers.below(_MOST_SCANNED)),
     }
     return _FIELD.sub(lambda found: values[found[1]], templates[op])
-
-
-def key_text(number: int) -> str:
-    """A key as text: keys share beginnings of different lengths, and some are the beginning of others.
-
-    So a radix tree has to split compressed paths, which numbers drawn at random never make it do.
-    """
-    text = ""
-    while number:
-        number, digit = divmod(number, len(_SYLLABLES))
-        text = _SYLLABLES[digit] + text
-    return text
 
 
 def _choose(shares: Mapping[str, int], number: int) -> str:
@@ -252,8 +214,6 @@ def _choose(shares: Mapping[str, int], number: int) -> str:
 
 
 def _check(mix: OperationMix, templates: Mapping[str, str]) -> None:
-    if mix.distribution == "zipf" and (mix.keys or mix.length) > MOST_ZIPF_KEYS:
-        raise CrashcheckError("bad-option", f"--distribution zipf takes at most {MOST_ZIPF_KEYS} keys.")
     wanted = {**dict.fromkeys(mix.shares, "--mix"), **({mix.read_back_by: "--read-back"} if mix.read_back else {})}
     for op, option in wanted.items():
         if op not in templates:
@@ -271,43 +231,6 @@ def _check(mix: OperationMix, templates: Mapping[str, str]) -> None:
                 f"--template {op}={template!r}: {what}.",
                 f"Fields: {', '.join(f'{{{name}}}' for name in _FIELDS)}.",
             )
-
-
-class _Keys:
-    """Keys 1 to `keys` in one of DISTRIBUTIONS."""
-
-    def __init__(self, distribution: str, keys: int, numbers: _Numbers) -> None:
-        self._distribution = distribution
-        self._keys = keys
-        self._numbers = numbers
-        self._last = 0
-        self._left = 0  # keys of a cluster that are still to come
-        self._weights: list[int] = []  # Zipf: the sum of the weights of ranks 0 to r, in integers: equal on any machine
-
-    def next(self) -> int:
-        """A key, whether used before or not."""
-        match self._distribution:
-            case "sequential":
-                self._last = self._last % self._keys + 1
-            case "clustered" if self._left:
-                self._last = self._last % self._keys + 1
-                self._left -= 1
-            case "clustered":
-                self._last = 1 + self._numbers.below(self._keys)
-                self._left = _LEAST_CLUSTER - 1 + self._numbers.below(_MOST_CLUSTER - _LEAST_CLUSTER + 1)
-            case "zipf":
-                self._last = 1 + self.rank(self._keys)
-            case _:
-                self._last = 1 + self._numbers.below(self._keys)
-        return self._last
-
-    def rank(self, count: int) -> int:
-        """A number below `count`; of Zipf's distribution, r has the share 1 / (r + 1)."""
-        if self._distribution != "zipf":
-            return self._numbers.below(count)
-        while len(self._weights) < count:
-            self._weights.append((self._weights[-1] if self._weights else 0) + (1 << 32) // (len(self._weights) + 1))
-        return bisect_right(self._weights, self._numbers.below(self._weights[count - 1]), 0, count)
 
 
 class _Numbers:

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
 
 from crashcheck import cli
-from crashcheck.cli.ops import OperationMix, generate, key_text
-
-KEPT = [
-    ("sequential", "number", "1 2 1 3 4 5"),
-    ("clustered", "number", "1 2 3 4 5 6"),
-    ("zipf", "number", "1 6 3 1 2 1"),
-    (
-        "uniform",
-        "text",
-        "bcdefghijk bcdefghijkbcdefghijkbcdefghijl bcdefghijkabcdefghijk bcdm bcdmbcdefghijl bcdefghijl",
-    ),
-]
+from crashcheck.cli.ops import OperationMix, generate
 
 
 def test_the_lines_of_a_seed_never_change() -> None:
@@ -61,12 +48,6 @@ def test_queries_take_used_keys_as_often_as_asked() -> None:
     assert [round(reused(percent), 1) for percent in (0, 50, 80, 100)] == [0.0, 0.5, 0.8, 1.0]
 
 
-@pytest.mark.parametrize(("reuse", "different"), [(0, 50), (100, 50), (80, 40)])
-def test_insertions_take_new_keys_where_nothing_or_all_else_is_used_again(reuse: int, different: int) -> None:
-    mix = OperationMix(length=50, shares={"insert": 1}, reuse=reuse, distribution="sequential")
-    assert round(len({line.split()[1] for line in generate(mix)}), -1) == different
-
-
 def test_values_have_the_sizes_asked_for() -> None:
     values = [line.split()[2] for line in generate(OperationMix(length=300, shares={"insert": 1}, value_bytes=(3, 5)))]
     assert {len(value) for value in values} == {3, 4, 5}
@@ -76,47 +57,6 @@ def test_reading_back_ends_with_a_query_of_every_key_used() -> None:
     lines = generate(OperationMix(length=30, keys=9, read_back=True))
     used = {int(line.split()[1]) for line in lines[:30]}
     assert lines[30:] == [f"query {key}" for key in sorted(used)]
-
-
-def test_sequential_keys_come_in_order_and_begin_again() -> None:
-    mix = OperationMix(length=7, keys=3, shares={"insert": 1}, reuse=100, distribution="sequential")
-    assert [line.split()[1] for line in generate(mix)] == ["1", "2", "3", "1", "2", "3", "1"]
-
-
-def test_clustered_keys_are_neighbours_four_to_sixteen_at_a_time() -> None:
-    mix = OperationMix(length=3000, keys=1_000_000, shares={"insert": 1}, reuse=100, distribution="clustered")
-    keys = [int(line.split()[1]) for line in generate(mix)]
-    starts = [at for at, (last, key) in enumerate(pairwise(keys), 1) if key != last + 1]
-    assert {later - sooner for sooner, later in pairwise(starts)} == set(range(4, 17))
-
-
-def test_zipf_takes_the_key_of_rank_r_with_a_share_of_one_rth() -> None:
-    mix = OperationMix(length=20_000, keys=100, shares={"insert": 1}, reuse=100, distribution="zipf")
-    counts = Counter(int(line.split()[1]) for line in generate(mix))
-    whole = sum(1 / rank for rank in range(1, 101))
-    assert [rank for rank in (1, 2, 3, 10) if abs(counts[rank] / 20_000 - 1 / rank / whole) > 0.01] == []
-    again = Counter(generate(replace(mix, shares={"query": 1})))
-    assert again.most_common(1)[0][1] > 2000  # used keys, too
-
-
-def commonprefix(pair: tuple[str, str]) -> str:
-    same = takewhile(lambda letters: letters[0] == letters[1], zip(*pair, strict=False))
-    return "".join(letter for letter, _ in same)
-
-
-def test_the_text_of_a_key_is_its_own_and_shares_beginnings_with_others() -> None:
-    texts = {key_text(number) for number in range(1, 5000)}
-    assert len(texts) == 4999
-    neighbours = list(pairwise(sorted(texts)))
-    shared = [len(commonprefix(pair)) for pair in neighbours]
-    assert sum(later.startswith(sooner) for sooner, later in neighbours) > 1000
-    assert sum(8 < many < len(sooner) for many, (sooner, _) in zip(shared, neighbours, strict=True)) > 1000
-
-
-@pytest.mark.parametrize(("distribution", "key_type", "expected"), KEPT)
-def test_the_keys_of_a_distribution_never_change(distribution: str, key_type: str, expected: str) -> None:
-    mix = OperationMix(7, 6, 40, distribution, key_type, shares={"query": 1}, reuse=20)
-    assert [line.split()[1] for line in generate(mix)] == expected.split()
 
 
 def test_operations_of_ones_own_can_read_back(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +95,6 @@ def test_the_file_is_what_would_be_printed(tmp_path: Path, capsys: pytest.Captur
         (["--mix", "insert=" + "9" * 5000], "is not OP=SHARE"),
         (["--length", "9" * 4000], "is out of range"),
         (["--mix", "insert=1", "--read-back", "get"], "--read-back names 'get', which has no template"),
-        (["--distribution", "zipf", "--keys", "2000000000"], "zipf takes at most"),
     ],
 )
 def test_what_cannot_be_done_is_reported(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
