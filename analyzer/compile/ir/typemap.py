@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from crashcheck.analyzer.compile.facts import TypeStep
 from crashcheck.analyzer.compile.ir.addresses import Access, LocalUses, Walk
 from crashcheck.analyzer.compile.ir.debuginfo import DebugInfo, Member
-from crashcheck.analyzer.compile.ir.specialisations import Specialisations
 from crashcheck.analyzer.compile.ir.text import ModuleText
 
+_MOST_NESTED = 8
 _SUFFIX = re.compile(r"^(struct|class|union)\.(.*?)(\.base)?(\.\d+)?$")
 _TBAA = re.compile(r", !tbaa !(\d+)")
 _TAG = re.compile(r"!\{!(\d+), !(\d+), i64 (\d+)")
@@ -64,8 +64,6 @@ class TypeMap:
     def __init__(self, module: ModuleText, debug: DebugInfo) -> None:
         self._types = module.types
         self._debug = debug
-        self._known: dict[str, tuple[int, ...]] = {}
-        self._specialisations = Specialisations(module, debug, self._candidates)
         self._named: dict[tuple[tuple[Access, ...], str], tuple[str, tuple[TypeStep, ...]]] = {}
         self._roots: dict[str, int | None] = {}
 
@@ -92,18 +90,31 @@ class TypeMap:
         return found if found.variable else self._from_declaration(target, walk.current, definitions, uses)
 
     def _root(self, type_text: str) -> int | None:
+        """The composite that an IR struct type is; None if what it has at an offset is not known.
+
+        IR names a struct without template arguments: where several have its name and size, their fields must be equal.
+        """
         if type_text not in self._roots:
-            self._roots[type_text] = self._specialisations.of(type_text)
+            found = self._candidates(type_text)
+            equal = len(found) == 1 or len({self._shape(node) for node in found}) == 1
+            self._roots[type_text] = found[0] if equal else None
         return self._roots[type_text]
 
+    def _shape(self, node: int, depth: int = 0) -> tuple[object, ...]:
+        """The fields of a composite and of what it holds, without their types' template arguments."""
+        if depth == _MOST_NESTED:
+            return ()
+        out: list[object] = []
+        for member in self._debug.members(node):
+            inner = self._debug.strip(member.type)
+            held = self._shape(inner, depth + 1) if inner is not None and self._debug.is_composite(inner) else ()
+            out.append((member.name, member.offset, member.size, held))
+        return tuple(out)
+
     def _candidates(self, type_text: str) -> tuple[int, ...]:
-        if type_text not in self._known:
-            size, name = self._types.layout(type_text), plain_type(type_text)
-            base = type_text.rstrip('"').endswith(".base")
-            self._known[type_text] = (
-                self._debug.composites(name, None if size is None or base else size.size) if name else ()
-            )
-        return self._known[type_text]
+        size, name = self._types.layout(type_text), plain_type(type_text)
+        base = type_text.rstrip('"').endswith(".base")
+        return self._debug.composites(name, None if size is None or base else size.size) if name else ()
 
     def _name(self, accesses: tuple[Access, ...], stored: str) -> tuple[str, tuple[TypeStep, ...]]:
         known = self._named.get((accesses, stored))

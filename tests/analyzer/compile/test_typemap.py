@@ -274,71 +274,6 @@ def test_operands_are_read_past_attributes_and_strings() -> None:
     assert type_end("ptr addrspace(3) %x", 0) == len("ptr addrspace(3)")
 
 
-SPECIALISED = """
-namespace v {
-template <bool B> struct Page;
-template <> struct Page<true> { long next_insert_offset, used; void set(long x) {
-    next_insert_offset = x; used = x; } };
-template <> struct Page<false> { long version_lock, entries; void set(long x) {
-    version_lock = x; entries = x; } };
-template <class T> struct Cell { long kind; T value; };
-template <> struct Cell<long> { long left, right; };
-template <bool B> struct Map { Page<B> first; Page<B> *last; Cell<long> cell; Page<B> *at(long) { return last; } };
-template <class T> struct Outer { struct Inner { long one, two; }; Inner inner; };
-template <> struct Outer<long> { struct Inner { long three, four; }; Inner inner; };
-template <class T> struct Even { long a; T b; };
-}
-struct Derived : v::Page<false> { long more; };
-using namespace v;
-template <class T> T *in(long at) { T *found = (T *)(pool + at); OPAQUE(found); return found; }
-int main() {
-    in<Page<true>>(0)->set(1); in<Page<false>>(64)->set(2);
-    auto *even = in<Map<true>>(128); Map<false> &odd = *in<Map<false>>(256);
-    even->first.used = 1;
-    odd.first.entries = 2;
-    even->last->next_insert_offset = 3;
-    odd.last->version_lock = 4;
-    even->at(1)->used = 5;
-    odd.at(1)->entries = 6;
-    even->cell.right = 7;
-    in<Cell<double>>(512)->value = 8;
-    in<Outer<int>>(576)->inner.two = 9;
-    in<Outer<long>>(640)->inner.four = 10;
-    in<Even<long>>(704)->b = 11;
-    in<Even<double>>(768)->b = 12;
-    in<Derived>(832)->entries = 13;
-    return 0;
-}
-"""
-
-
-@pytest.mark.parametrize("flags", [("-O0",), ("-O2",), ("-O1", "-g", "-fno-strict-aliasing")])
-def test_a_field_has_the_name_that_its_own_specialisation_of_the_template_gives_it(
-    build: Build, clang: str, flags: tuple[str, ...]
-) -> None:
-    (unit,) = ProgramFacts.load([build(SPECIALISED, *flags, cxx=True, clang=clang)]).units.values()
-    named = [(site.line, site.variable) for site in unit.sites if site.kind == "store" and site.variable]
-    assert [variable for _, variable in sorted(named, key=lambda one: one[0])] == [
-        "Page.next_insert_offset",
-        "Page.used",
-        "Page.version_lock",
-        "Page.entries",
-        "Map.first.used",
-        "Map.first.entries",
-        "Page.next_insert_offset",
-        "Page.version_lock",
-        "Page.used",
-        "Page.entries",
-        "Map.cell.right",
-        "Cell.value",
-        "Outer.inner.two",
-        "Outer.inner.four",
-        "Even.b",
-        "Even.b",
-        "Page.entries",
-    ]
-
-
 UNDECIDED = """
 template <int N> struct Page;
 template <> struct Page<1> { long next_insert_offset, used; };
@@ -349,7 +284,7 @@ int main() { one()->used = 1; two()->entries = 2; longs()->second = 3; doubles()
 """
 
 
-def test_of_specialisations_that_nothing_distinguishes_no_field_is_named_that_only_one_has(
+def test_of_specialisations_of_a_template_no_field_is_named_that_only_one_has(
     build: Build, clang: str
 ) -> None:
     (unit,) = ProgramFacts.load([build(UNDECIDED, "-c", cxx=True, clang=clang)]).units.values()
