@@ -134,14 +134,14 @@ def test_a_dump_shows_inodes_and_names(tmp_path: Path) -> None:
         "# inode 6: file d/new (does not exist at first)",
         "# inode 7: symlink s<0a> (does not exist at first)",
     ]
-    assert [line.split(" T1 ")[1] for line in shown if " T1 " in line and " inode " not in line] == [
-        "thread 1 starts in process 100",
-        "name-create inode-6: new in inode-2",
-        "name-rename inode-6: new in inode-2 to f in inode-2 over inode-3",
-        "name-symlink inode-7: s<0a> in inode-1 -> x",
-        "name-exchange inode-4: g in inode-1 and f in inode-2 of inode-6",
-        "allocate inode-6+0x0,4096 mode 0x0",
-        "output to pipe = ok<0a>",
+    assert [line.split(" T1 ")[1] for line in shown if " T1 " in line and " inode-def " not in line] == [
+        "thread-start aux=1 payload=100",
+        "name-create inode=6 folder=2 name=new",
+        "name-rename inode=6 folder=2 name=new to_folder=2 to_name=f replaced=3",
+        "name-symlink inode=7 folder=1 name=s<0a> target=x",
+        "name-exchange inode=4 folder=1 name=g to_folder=2 to_name=f other=6",
+        "allocate inode-6+0x0,0 payload=4096",
+        "output pipe = ok<0a>",
     ]
 
 

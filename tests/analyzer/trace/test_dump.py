@@ -29,21 +29,21 @@ def test_a_line_describes_what_an_event_did(tmp_path: Path) -> None:
     assert list(lines(t.trace())) == [
         "# crashcheck trace, version 8: 15 events, 1 files",
         "# file 1: a (4096 bytes at first)",
-        " 1 T1 file 1 is a",
-        " 2 T1 operation 1 begins",
+        " 1 T1 file-def a+0x1000,1 = a flags=0x1",
+        " 2 T1 mark-begin aux=1",
         " 3 T1 store a+0x10,4 = 02 01 00 00",
         " 4 T1 store a+0x40,20 = 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 … (20 bytes) [nt]",
-        " 5 T1 clwb a+0x10,1",
+        " 5 T1 flush a+0x10,1 clwb",
         " 6 T1 fence sfence",
         " 7 T2 write a+0x1000,5 = 68 65 6c 6c 6f [append]",
-        " 8 T1 msync a+0x0,4096 begins",
-        " 9 T1 msync a+0x0,4096 returned (began 8)",
-        "10 T1 fsync a begins",
-        "11 T1 fsync a failed (began 10)",
-        "12 T1 truncate a to 10",
-        "13 T1 output 3 bytes so far",
-        "14 T1 operation 1 ends",
-        "15 T1 exit of the program",
+        " 8 T1 sync-begin a+0x0,4096 msync",
+        " 9 T1 sync-end a+0x0,4096 msync payload=8",
+        "10 T1 sync-begin a+0x0,0 fsync",
+        "11 T1 sync-end a+0x0,0 fsync payload=10 flags=0x1",
+        "12 T1 truncate a+0xa,0",
+        "13 T1 output offset=0x3 stdout",
+        "14 T1 mark-end aux=1",
+        "15 T1 exit aux=1",
     ]
 
 
@@ -68,12 +68,12 @@ def test_reads_are_listed_on_demand_before_the_event_that_follows(tmp_path: Path
     t.volatile(Kind.VOLATILE_LOAD, 0x1000)
     trace = t.trace()
     assert list(lines(trace, loads=True))[2:] == [
-        "1 T1 file 1 is a",
+        "1 T1 file-def a+0x1000,1 = a flags=0x1",
         "2 T1 store a+0x0,1 = 07",
         "3 T1 load a+0x20,4",
         "3 T1 loads are left out from here",
         "3 T1 store a+0x8,1 = 07",
-        "4 T1 volatile-load 0x1000,8",
+        "4 T1 volatile-load -+0x1000,8",
         "4 T1 loads are recorded again",
         "4 T1 load a+0x40,8",
     ]
@@ -103,6 +103,6 @@ def test_a_name_cannot_break_a_line_and_unknown_kinds_are_shown(tmp_path: Path) 
     t.records[-1][2]["kind"] = 200
     assert list(lines(t.trace()))[1:] == [
         "# file 1: a<0a>b (0 bytes at first)",
-        "1 T1 file 1 is a<0a>b",
-        "2 T1 kind-200 (unknown)",
+        "1 T1 file-def a<0a>b+0x0,3 = a<0a>b flags=0x1",
+        "2 T1 Kind-200 aux=99",
     ]
