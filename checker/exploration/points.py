@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crashcheck.analyzer.arrays import halving_order
 from crashcheck.checker.budget import Left, OutOfTime, within
 from crashcheck.checker.exploration.product import Losses, Product, product_of
-from crashcheck.checker.exploration.runs import Limit, explored_runs, failing_ends
+from crashcheck.checker.exploration.runs import ExploredLimit, explored_runs, failing_ends
 from crashcheck.checker.kept.keys import product_key
 from crashcheck.checker.results import NotExplored
 from crashcheck.checker.states.canonical import CanonicalStates
@@ -39,8 +39,8 @@ _PASSES = 16  # through the run, each with other stretches: a budget that ends e
 # For the runs that decide one stretch. Where the search has no limit of seconds they are counted, so that no result
 # depends on how fast they are. A stretch that was not decided in one limit is explored with the next one when all
 # others were tried. The first one is short: states are not run meanwhile.
-_TIMED = tuple(Limit(seconds) for seconds in (0.5, 2.0, 20.0, 60.0))
-_COUNTED = tuple(Limit(60.0, ends) for ends in (16, 128, 1024, MOST_ENDS))
+_TIMED = tuple(ExploredLimit(seconds) for seconds in (0.5, 2.0, 20.0, 60.0))
+_COUNTED = tuple(ExploredLimit(60.0, ends) for ends in (16, 128, 1024, MOST_ENDS))
 _LAST = len(_TIMED) - 1
 _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried

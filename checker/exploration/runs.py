@@ -17,7 +17,7 @@ from crashcheck.runtime.exploration import MOST_ENDS, TABLE, End, Explored, read
 _FAILING = 4  # ends of a product that are examined
 
 
-class Limit(NamedTuple):
+class ExploredLimit(NamedTuple):
     """What the runs of one product may take."""
 
     seconds: float
@@ -27,7 +27,7 @@ class Limit(NamedTuple):
 def explored_runs(
     executor: Executor,
     products: Sequence[tuple[Product | None, Path]],
-    limit: Limit,
+    limit: ExploredLimit,
     until_s: float | None = None,
 ) -> list[Explored | None]:
     """The results for some products, whose images are in these folders, as `pool`; None for None.
@@ -43,7 +43,7 @@ def explored_runs(
     ]
 
 
-def _begun(executor: Executor, one: Product, folder: Path, limit: Limit, until_s: float | None) -> int | str:
+def _begun(executor: Executor, one: Product, folder: Path, limit: ExploredLimit, until_s: float | None) -> int | str:
     """The ticket of the runs of a product; a text: why it cannot be explored."""
     workers = executor.workers
     stages, setup, limits = executor.oracle.stages(one.point), workers.setup, workers.limits

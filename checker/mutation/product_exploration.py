@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from crashcheck.checker.exploration.product import Losses, Product, product_of
-from crashcheck.checker.exploration.runs import Limit, explored_runs, failing_ends
+from crashcheck.checker.exploration.runs import ExploredLimit, explored_runs, failing_ends
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_states import MutantStates
@@ -102,7 +102,7 @@ class Covering:
                 one if isinstance(one, Product) and not self._is_known(clock, one) else None
                 for clock, one in zip(clocks, prepared, strict=True)
             ]
-            explored = explored_runs(self._executor, list(zip(unknown, folders, strict=True)), Limit(timeout_s))
+            explored = explored_runs(self._executor, list(zip(unknown, folders, strict=True)), ExploredLimit(timeout_s))
         finally:
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from hypothesis import given
 from crashcheck.checker.budget import Budget, OutOfTime
 from crashcheck.checker.exploration import points, product
 from crashcheck.checker.exploration.product import Product
-from crashcheck.checker.exploration.runs import Limit, explored_runs
+from crashcheck.checker.exploration.runs import ExploredLimit, explored_runs
 from crashcheck.checker.images.transition import Content
 from crashcheck.checker.results import StopReason
 from crashcheck.checker.search import crash_states
@@ -216,7 +216,9 @@ def test_what_was_not_decided_in_its_limit_is_explored_again_for_longer_once_all
     quick = search(world, explore=True)
     limits: list[int] = []
 
-    def busy(executor: Executor, products: Products, limit: Limit, until_s: float | None) -> list[Explored | None]:
+    def busy(
+        executor: Executor, products: Products, limit: ExploredLimit, until_s: float | None
+    ) -> list[Explored | None]:
         limits.append(limit.ends)
         results = explored_runs(executor, products, limit, until_s)
         if limit.ends >= enough:
@@ -243,9 +245,11 @@ def test_twice_as_many_states_are_run_after_each_stretch_that_was_not_decided_in
                 given.append(state)
                 yield state
 
-    def busy(executor: Executor, products: Products, limit: Limit, until_s: float | None) -> list[Explored | None]:
+    def busy(
+        executor: Executor, products: Products, limit: ExploredLimit, until_s: float | None
+    ) -> list[Explored | None]:
         explored_at.append(len(given))
-        results = explored_runs(executor, products, Limit(20), until_s)
+        results = explored_runs(executor, products, ExploredLimit(20), until_s)
         if limit.ends > 16:
             return results
         return [each and replace(each, ends=(), why="its time was over", late=True) for each in results]
@@ -271,14 +275,16 @@ def test_without_a_limit_of_seconds_what_is_decided_depends_on_the_ends_of_runs_
     world = world_of_lines(tmp_path / "w", mapped_clauses, "0=0", "320=320")
     monkeypatch.setattr(crash_states, "_FIRST", 4)
     whole = search(world, explore=True).states
-    limits: list[Limit] = []
+    limits: list[ExploredLimit] = []
 
-    def noted(executor: Executor, products: Products, limit: Limit, until_s: float | None) -> list[Explored | None]:
+    def noted(
+        executor: Executor, products: Products, limit: ExploredLimit, until_s: float | None
+    ) -> list[Explored | None]:
         limits.append(limit)
         return explored_runs(executor, products, limit, until_s)
 
     monkeypatch.setattr(points, "explored_runs", noted)
-    monkeypatch.setattr(points, "_COUNTED", (Limit(60.0, 1), *points._COUNTED[1:]))
+    monkeypatch.setattr(points, "_COUNTED", (ExploredLimit(60.0, 1), *points._COUNTED[1:]))
     again = search(world, explore=True).states
     assert [limit.ends for limit in limits] == [1, 128]
     assert (again.explored > 0, again.not_explored) == (True, ())
