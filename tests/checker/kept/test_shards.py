@@ -57,7 +57,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[CrashState]:
     return states
 
 
-@pytest.mark.parametrize("of", [1, 2, 3])
+@pytest.mark.parametrize("of", [1, 3])
 @pytest.mark.parametrize("strategy", [Ranked(), Exhaustive(), Pathfinder(None)])
 @pytest.mark.parametrize(
     "claims", [("0=0", "320=320"), (f"{64 * LINES}>{64 * LINES - 64}", f"{64 * LINES}>0")], ids=["fixed", "buggy"]
@@ -70,7 +70,7 @@ def test_merged_shards_find_what_one_search_finds_and_nothing_is_executed_twice(
     mapped_clauses: Path,
     executed: list[CrashState],
 ) -> None:
-    world = world_of_lines(tmp_path / "w", mapped_clauses, *claims, rounds=4)
+    world = world_of_lines(tmp_path / "w", mapped_clauses, *claims, rounds=2)
     whole = search(world, strategy=strategy)
     assert bool(whole.findings) == (claims[0] != "0=0")
     assert bool(whole.states.explored) != isinstance(strategy, Pathfinder)

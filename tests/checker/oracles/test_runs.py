@@ -290,7 +290,7 @@ def test_other_outputs_are_compared_as_standard_output_is(
     assert unwatched == (output != "{pool}/results.txt")
     for finding in ran.findings:
         assert finding["verdict"]["output"].splitlines()[2] == f"{output}:"
-    assert drive(source, ["put 0 1", "get 0"]).findings == []
+    assert not stale or drive(source, ["put 0 1", "get 0"]).findings == []
 
 
 def test_a_clean_reopen_must_not_show_in_any_output(drive: Drive, example: Example) -> None:
