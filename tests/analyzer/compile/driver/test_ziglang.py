@@ -16,7 +16,7 @@ from crashcheck.checker.fixes.source.unit_compiles import UnitCompiles
 from crashcheck.checker.results import Edit
 from crashcheck.errors import CrashcheckError
 from crashcheck.runtime import build
-from crashcheck.runtime.build import find_compiler
+from crashcheck.runtime.build import RuntimeLibrary, find_compiler
 from crashcheck.runtime.record import Workload, record
 from crashcheck.runtime.trace_format import NAME_KINDS, Kind
 from support.compilers import needs_libpmem
@@ -101,21 +101,39 @@ def test_the_wheels_clang_compiles_the_edits_that_are_proposed(tmp_path: Path) -
         assert refused == "it does not compile: program.c:3: use of undeclared identifier 'total'"
 
 
-def test_without_any_c_compiler_the_wheels_clang_builds_the_recorders(
-    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def only_zig(tools: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The command that is found where there is no C compiler."""
     monkeypatch.setenv("PATH", os.pathsep.join(str(tools / kind) for kind in ("objcopy", "others")))
     monkeypatch.setattr(build, "find_compiler", find_compiler)
     command = find_compiler()
     assert command[1:4] == ("-m", "ziglang", "cc")
+    return command
+
+
+def recorded(tmp_path: Path, library: RuntimeLibrary | None) -> list[Kind]:
+    workload = Workload(["sh", "-c", "echo text > {pool}/f; sync {pool}/f"], ["*"], recorder="syscalls")
+    kinds = read(record(workload, tmp_path / "run", runtime=library).trace).events["kind"].tolist()
+    return [kind for kind in kinds if kind in (*NAME_KINDS, Kind.WRITE, Kind.SYNC_END)]
+
+
+def test_without_any_c_compiler_the_wheels_clang_builds_the_recorder_of_system_calls(
+    only_zig: tuple[str, ...], tmp_path: Path
+) -> None:
+    build._compile_program(only_zig, tmp_path / "syscalls", build.syscalls_sources())
+    nothing = tmp_path / "nothing"
+    library = RuntimeLibrary(*(nothing,) * 4, tmp_path / "syscalls", nothing)
+    assert recorded(tmp_path, library) == [Kind.NAME_CREATE, Kind.WRITE, Kind.SYNC_END]
+
+
+@pytest.mark.slow  # 70 files: half a minute of CPU
+def test_without_any_c_compiler_the_wheels_clang_builds_the_recorders(
+    only_zig: tuple[str, ...], tmp_path: Path
+) -> None:
     (tmp_path / "program.c").write_text("int main(void) { return 0; }\n")
     assert wrapper.run(["-O1", "program.c", "-o", "program"], False) == 0
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
-    workload = Workload(["sh", "-c", "echo text > {pool}/f; sync {pool}/f"], ["*"], recorder="syscalls")
-    trace = read(record(workload, tmp_path / "run").trace)
-    assert [kind for kind in trace.events["kind"].tolist() if kind in (*NAME_KINDS, Kind.WRITE, Kind.SYNC_END)] == [
-        *(Kind.NAME_CREATE, Kind.WRITE, Kind.SYNC_END)
-    ]
+    assert recorded(tmp_path, None) == [Kind.NAME_CREATE, Kind.WRITE, Kind.SYNC_END]
 
 
 def test_without_binutils_a_unit_that_is_compiled_plain_keeps_the_reason(
