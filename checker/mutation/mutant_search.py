@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import chain
 
-from crashcheck.analyzer.persistence.graph import PersistenceGraph
 from crashcheck.checker.mutation.mutant_states import MutantStates, NewStates
-from crashcheck.checker.mutation.mutants import Mutant
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState
-from crashcheck.checker.strategies import Plan
 
 MOST_COUNTED = 1_000_000  # new states of a mutant
 _FEW = 5_000  # new states that are likely to be all run
@@ -23,15 +20,13 @@ class Fate(StrEnum):
     HARMLESS = (
         "harmless"  # every crash state that only the mutant has was run, or ends as one that was run; none failed
     )
-    SURVIVED = "survived"  # none failed before the budget was used up, or before the strategy had no more states
+    SURVIVED = "survived"  # none failed before the budget was used up
 
 
 class MutantProgress:
     """A mutant, and how far its search has come."""
 
-    def __init__(self, mutant: Mutant, graph: PersistenceGraph, exposure: MutantStates) -> None:
-        self.mutant = mutant
-        self.graph = graph
+    def __init__(self, exposure: MutantStates) -> None:
         self.exposure = exposure
         # What changes during the search:
         self.states = 0  # images that were checked
@@ -42,7 +37,6 @@ class MutantProgress:
         self.ends = 0  # of explored runs
         self.explored: list[int] = []  # the moments that these decided
         self.unexplored = ""  # why some moment was not decided
-        self.plan: Plan | None = None  # of the strategy, if its states are searched
         self._seen: set[bytes] = set()  # fingerprints of images that were met
         self._before_any = True  # every state so far is from before the first operation
         self._count: NewStates | None = None
@@ -63,7 +57,6 @@ class MutantProgress:
         if self.count.value <= _FEW:
             yield from self._in_order()
             return
-        # Not the strategy's: most of its states are the original's, too.
         drawn = self.exposure.drawn()
         for state in chain(self._losses(), self._in_order()):
             yield state
@@ -104,6 +97,4 @@ class MutantProgress:
             if self.granules:
                 tried.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
             return ", ".join(tried) + " among them" * (self.each or self.granules > 0)
-        if fate is Fate.SURVIVED and self.plan is not None:
-            return "; ".join(self.plan.notes)
         return "all of them before the first operation" if self.states and self._before_any else ""

@@ -271,12 +271,6 @@ class MutantStates:
             if state is not None:
                 yield state
 
-    def new(self, space: StateSpace, state: CrashState) -> CrashState | None:
-        """A state of the mutant's space as one of the common space; None if the run has it as well."""
-        lost = space.lost(state)
-        clock = int(self._common.clock(self._mutant, space.moment(state.point)))
-        return self._named(clock, lost)
-
     def _named(self, clock: int, lost: Iterable[int]) -> CrashState | None:
         """The new state that lacks `lost` of what had been issued by a moment, at its earliest moment; or None."""
         common = self._common

@@ -1,4 +1,4 @@
-"""Searches: one loop over choices, for crash states, recoveries and mutants; failures are gathered into findings.
+"""Searches: one loop over choices, for crash states and recoveries; failures are gathered into findings.
 
 Returns `SearchResult`s: findings, counts, and why each search ended.
 

@@ -1,6 +1,6 @@
 """The interface between the search loop and what it searches: the loop does not know what a crash state is.
 
-Crash states (crash_states.py), recoveries (recovery.py) and mutants are searched by the same loop (loop.py). To search
+Crash states (crash_states.py) and recoveries (recovery.py) are searched by the same loop (loop.py). To search
 something else, describe its choices, and what to do with results; where choices appear only while something runs
 (interleavings of threads, orders of messages), schedules.py describes them.
 """
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from crashcheck.checker.verdicts.verdict_source import Awaited
 
-C = TypeVar("C")  # a choice: a crash state and why it is tested, a mutant, a schedule
+C = TypeVar("C")  # a choice: a crash state and why it is tested, a schedule
 R = TypeVar("R")  # what executing a choice gives: a verdict, the result of a search below it
 
 R_co = TypeVar("R_co", covariant=True)

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
 
@@ -25,12 +24,9 @@ from crashcheck.checker.oracles import Oracle
 from crashcheck.checker.oracles.output_equivalence import OutputEquivalence
 from crashcheck.checker.results import Location, Outcome, Verdict
 from crashcheck.checker.search.crash_states import Search
-from crashcheck.checker.search.loop import Loop
-from crashcheck.checker.search.protocol import Candidate
 from crashcheck.checker.states.space import CrashState, StateSpace
 from crashcheck.checker.subject import NoProvenance
 from crashcheck.checker.verdicts import prepare
-from crashcheck.checker.verdicts.verdict_source import Awaited
 from crashcheck.config import Config
 from crashcheck.errors import CrashcheckError
 from crashcheck.source import SourceTree
@@ -92,16 +88,14 @@ def mutate(
     jobs: int = 0,
     wanted: Callable[[Persist], bool] = lambda persist: True,
     moves: bool = True,
-    aimed: bool = True,
     explore: bool = True,
     on_phase: Callable[[str], None] = lambda text: None,
     on_result: Callable[[MutantResult], None] = lambda result: None,
 ) -> CampaignResult:
     """Record the program and search each of its mutants for at most [budget].
 
-    `wanted`: which flushes, fences and syncs to mutate; `moves`: move them as well as delete them. `aimed`: first the
-    states that the persistence graph points to (MutantStates.aimed), then all that are new; else the new ones among the
-    strategy's. `explore`: explored runs may decide many of them at once (docs/mutation.md).
+    `wanted`: which flushes, fences and syncs to mutate; `moves`: move them as well as delete them. `explore`: explored
+    runs may decide many states at once (docs/mutation.md).
 
     Raises CrashcheckError: mutate-not-clean if the program fails without a mutation, mutate-nothing, and a run's.
     """
@@ -121,39 +115,13 @@ def mutate(
         on_phase("searching the program as it is")
         with _Campaign(config, run, run_folder.path, jobs or pipeline.cores(), explore) as campaign:
             every = (mutant for mutant in mutants(trace, found) if moves or mutant.change != "moved")
-
-            def take(candidate: Candidate[Mutant], result: MutantResult) -> None:
-                results.append(result)
-                on_result(result)
-
-            Loop(_Mutants(every, campaign, aimed, on_phase), Meter(Budget())).run_through(take)
+            for number, mutant in enumerate(every, 1):
+                location = mutant.persist.location
+                on_phase(f"{number}: {location.file}:{location.line} {mutant.words}")
+                results.append(campaign.decide(mutant))
+                on_result(results[-1])
         note, results = campaign.reviewed(results)
         return CampaignResult(tuple(results), config.strategy.name, config.model.name, time.monotonic() - started, note)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Mutants:
-    """The mutants as something to search (search/protocol.py): a choice is a mutant, its result a MutantResult."""
-
-    every: Iterator[Mutant]
-    campaign: _Campaign
-    aimed: bool
-    on_phase: Callable[[str], None]
-
-    def choices(self) -> Iterator[Mutant]:
-        return self.every
-
-    def fingerprint(self, choice: Mutant) -> bytes:
-        changed = (choice.persist.what, choice.change, *choice.persist.rows)
-        return blake2b(repr(changed).encode(), digest_size=16).digest()
-
-    def execute(self, candidate: Candidate[Mutant]) -> Awaited[MutantResult]:
-        self.on_phase(f"{candidate.place + 1}: {self.describe(candidate.choice)}")
-        return lambda left_s: self.campaign.decide(candidate.choice, self.aimed)
-
-    def describe(self, choice: Mutant) -> str:
-        location = choice.persist.location
-        return f"{location.file}:{location.line} {choice.words}"
 
 
 _Submitted = tuple[CrashState, bytes, int | None]  # with its fingerprint, and a ticket unless its verdict is known
@@ -227,13 +195,13 @@ class _Campaign:
             )
         return oracle
 
-    def decide(self, mutant: Mutant, aimed: bool) -> MutantResult:
-        """Search one mutant for a state that fails. `aimed`: as in `mutate`."""
+    def decide(self, mutant: Mutant) -> MutantResult:
+        """Search one mutant for a state that fails."""
         started = time.monotonic()
         original = self._recorded.subject.graph
         graph = build_graph(mutant.trace, original.model, original.options)
-        progress = MutantProgress(mutant, graph, MutantStates(self._common, original, graph))
-        fate, verdict = self._search(progress, aimed)
+        progress = MutantProgress(MutantStates(self._common, original, graph))
+        fate, verdict = self._search(progress)
         persist = mutant.persist
         return MutantResult(
             persist.what.value,
@@ -266,23 +234,16 @@ class _Campaign:
             for each in results
         ]
 
-    def _search(self, progress: MutantProgress, aimed: bool) -> tuple[Fate, Verdict | None]:
+    def _search(self, progress: MutantProgress) -> tuple[Fate, Verdict | None]:
         meter = Meter(self._budget)
         progress.exposure.keep_on = within(lambda: meter.left_s)
         try:
-            return self._search_within(progress, aimed, meter)
+            failed, spent = self._run_aimed(progress, meter)
         except OutOfTime:
             return Fate.SURVIVED, None
-
-    def _search_within(self, progress: MutantProgress, aimed: bool, meter: Meter) -> tuple[Fate, Verdict | None]:
-        if aimed:
-            failed, left_out = self._run_aimed(progress, meter)
-        else:
-            failed, spent = self._run(progress, self._of_strategy(progress, meter), meter)
-            left_out = spent or not self._is_all(progress)
         if failed is not None:
             return Fate.FOUND, failed
-        if left_out:
+        if spent:
             return Fate.SURVIVED, None
         return (Fate.HARMLESS if progress.states or progress.proved else Fate.EQUIVALENT), None
 
@@ -395,20 +356,6 @@ class _Campaign:
         if fingerprint not in self._failed_again and not self._executor.run(state).passed:
             self._failed_again.add(fingerprint)
         return fingerprint in self._failed_again
-
-    def _of_strategy(self, progress: MutantProgress, meter: Meter) -> Iterator[CrashState | None]:
-        """Its states; None for one that the original has as well, so that the time is checked in between."""
-        space = StateSpace(progress.graph)
-        plan = strategy_of(self._config, self._recorded).plan(space, lambda: meter.left_s)
-        progress.plan = plan
-        for choice in plan.choices():
-            yield progress.exposure.new(space, choice.state)
-
-    def _is_all(self, progress: MutantProgress) -> bool:
-        """Whether the strategy's states were all that are new."""
-        if not progress.count.whole:
-            return False
-        return all(not progress.first_of(self._common.content.fingerprint(state)) for state in progress.exposure.all())
 
     def _places(self, exposure: MutantStates) -> tuple[Location, ...]:
         """Where the updates were made that a new state loses."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crashcheck.cli.options import add_config, add_jobs, add_model, config_of, jobs_of
-from crashcheck.config import STRATEGIES
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ def add_parser(subparsers: Any) -> None:
     )
     add_config(parser)
     add_model(parser)
-    parser.add_argument("--strategy", help=f"check only the states of this strategy: {', '.join(STRATEGIES)}")
     parser.add_argument("--budget", metavar="TIME", default="10s", help="how long to search each mutant (default: 10s)")
     parser.add_argument("--states", type=int, metavar="N", help="check at most N crash states of each mutant")
     add_jobs(parser)
@@ -71,7 +69,6 @@ def main(args: argparse.Namespace) -> int:
         jobs=jobs,
         wanted=wanted,
         moves=not args.no_moves,
-        aimed=args.strategy is None,
         explore=not args.no_explore,
         on_phase=show_phase,
         on_result=show,

@@ -10,7 +10,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 
-from crashcheck.analyzer.persistence import build
 from crashcheck.checker.mutation.common_space import CommonSpace
 from crashcheck.checker.mutation.mutant_search import Fate, MutantProgress
 from crashcheck.checker.mutation.mutant_states import MutantStates, NewStates
@@ -45,7 +44,8 @@ def states_agree(first: First, program: Program, model: str) -> None:
             assert {state for many in range(1, exposure.granules + 1) for state in exposure.losses(many)} <= set(every)
             assert {image_of(ground, state) for state in exposure.aimed()} <= set(images.values())
             for state, image in zip(world.states, world.images, strict=True):
-                named = exposure.new(world.space, state)
+                moment = common.clock(world.space.graph, world.space.moment(state.point))
+                named = exposure._named(int(moment), world.space.lost(state))
                 if named is None:
                     assert image in whole.distinct
                 else:
@@ -151,8 +151,7 @@ def test_states_are_gone_through_once_whether_they_are_few_or_many(builder: Trac
     builder.end(1)
     trace = builder.trace()
     exposure = exposure_of(trace, What.FENCE)
-    mutant = next(mutants(trace, persists(trace, alone)))
-    one = MutantProgress(mutant, build(mutant.trace, "px86"), exposure)
+    one = MutantProgress(exposure)
     with patch("crashcheck.checker.mutation.mutant_search._FEW", 7 if few else 6):
         chosen = list(one.choices())
     every = list(exposure.all())
@@ -171,6 +170,5 @@ def test_nothing_is_reported_on_the_states_of_a_mutant_that_none_was_run_of(buil
     builder.sfence()
     builder.end(1)
     trace = builder.trace()
-    mutant = next(mutants(trace, persists(trace, alone)))
-    one = MutantProgress(mutant, build(mutant.trace, "px86"), exposure_of(trace, What.FENCE))
+    one = MutantProgress(exposure_of(trace, What.FENCE))
     assert one.because(Fate.SURVIVED) == ""
