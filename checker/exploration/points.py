@@ -36,12 +36,13 @@ _FEW = 16  # new states of a stretch that are run rather than explored: that cos
 _BATCH = 4  # stretches explored before states are run again, whatever the number of workers
 _PAUSE = 16  # states that the search runs between two batches
 _PASSES = 16  # through the run, each with other stretches: a budget that ends early has decided something everywhere
-# For the runs that decide one stretch. Where the search has no limit of seconds they are counted, so that no result
-# depends on how fast they are. A stretch that was not decided in one limit is explored with the next one when all
-# others were tried. The first one is short: states are not run meanwhile.
-_TIMED = tuple(ExploredLimit(seconds) for seconds in (0.5, 2.0, 20.0, 60.0))
-_COUNTED = tuple(ExploredLimit(60.0, ends) for ends in (16, 128, 1024, MOST_ENDS))
-_LAST = len(_TIMED) - 1
+# For the runs that decide one stretch: seconds; where the search has no limit of seconds, how many of them end, so that
+# no result depends on how fast they are. A stretch that was not decided in one limit is explored with the next one when
+# all others were tried. The first one is short: states are not run meanwhile.
+_LIMITS_S = (0.5, 2.0, 20.0, 60.0)
+_LIMITS_ENDS = (16, 128, 1024, MOST_ENDS)
+_LAST = len(_LIMITS_S) - 1
+_ENDS_IN_TIME = 4  # of runs that are counted, in the time limit of one: that is ten times what the check needs
 _COUNT_SHARE = 0.25  # of the seconds that are left when exploring begins: for counting the states of each stretch
 _REFUSED = 32  # stretches in sequence that were refused: no more are tried
 _TOO_LATE = "its time was over"
@@ -93,7 +94,7 @@ class PointExploration:
         self._executor = source.executor
         self._count = count
         self._left = left
-        self._limits = _COUNTED if left() is None else _TIMED
+        self._timed = left() is not None
         self._sweep = Sweep(subject.space)
         self._canonical = CanonicalStates(subject.space)
         # changing
@@ -138,7 +139,7 @@ class PointExploration:
             (one if isinstance(one, Product) and there is None else None, image.folder)
             for one, there, image in zip(prepared, known, self._images, strict=False)
         ]
-        results = explored_runs(self._executor, products, self._limits[self._limit], until_s)
+        results = explored_runs(self._executor, products, self._may_take(), until_s)
         out: list[CrashState] = []
         late = False
         each = zip(some, prepared, results, known, keys, self._images, strict=False)
@@ -151,6 +152,14 @@ class PointExploration:
         self._adapt(late)
         return out
 
+    def _may_take(self) -> ExploredLimit:
+        """What the runs of a stretch may take now; where they are counted, only a run that hangs takes so long."""
+        if self._timed:
+            return ExploredLimit(_LIMITS_S[self._limit])
+        ends, short = _LIMITS_ENDS[self._limit], self._executor.short
+        one_s = self._executor.workers.limits.timeout_s if short is None else short.wall_s
+        return ExploredLimit(min(_LIMITS_S[_LAST], one_s * ends / _ENDS_IN_TIME), ends)
+
     def _known_result(self, key: bytes | None) -> tuple[Explored, Path] | None:
         """What another search has found out about a product, in the time that this one would give it."""
         if key is None:
@@ -159,7 +168,7 @@ class PointExploration:
 
     def _with_limit(self, key: bytes, result: Explored | None = None) -> bytes:
         """The key of a result: of one that came too late, or of which none is given, with the present limit."""
-        return key if result is not None and not result.late else key + repr(self._limits[self._limit]).encode()
+        return key if result is not None and not result.late else key + bytes([self._timed, self._limit])
 
     def _without_others(self, some: list[Stretch]) -> list[Stretch]:
         """The stretches that are not another shard's. Those of others count as decided: they run what is not."""

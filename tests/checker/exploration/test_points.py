@@ -284,7 +284,7 @@ def test_without_a_limit_of_seconds_what_is_decided_depends_on_the_ends_of_runs_
         return explored_runs(executor, products, limit, until_s)
 
     monkeypatch.setattr(points, "explored_runs", noted)
-    monkeypatch.setattr(points, "_COUNTED", (ExploredLimit(60.0, 1), *points._COUNTED[1:]))
+    monkeypatch.setattr(points, "_LIMITS_ENDS", (1, *points._LIMITS_ENDS[1:]))
     again = search(world, explore=True).states
     assert [limit.ends for limit in limits] == [1, 128]
     assert (again.explored > 0, again.not_explored) == (True, ())
