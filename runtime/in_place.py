@@ -14,7 +14,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -85,7 +85,7 @@ def _run(recorder: Path, copy: Path, words: Sequence[str], folder: Path | None) 
     answer, report = os.pipe()
     os.set_inheritable(report, True)
     began = time.monotonic()
-    with open(answer, "rb", buffering=0) as pipe:
+    with open(answer, "rb", buffering=0) as pipe, _signals_passed_on() as pass_on_to:
         try:
             process = subprocess.Popen(
                 [str(recorder), "--in-place", str(report), str(copy), *words],
@@ -95,9 +95,8 @@ def _run(recorder: Path, copy: Path, words: Sequence[str], folder: Path | None) 
             )
         finally:
             os.close(report)
-        main = _number(pipe)
-        with _signals_for(main):
-            status = _number(pipe)
+        pass_on_to(_number(pipe))
+        status = _number(pipe)
     seconds = time.monotonic() - began
     if status is None:
         code = process.wait()
@@ -126,28 +125,44 @@ def _environment(folder: Path | None) -> Mapping[str, str]:
 
 
 @contextlib.contextmanager
-def _signals_for(main: int | None) -> Iterator[None]:
+def _signals_passed_on() -> Iterator[Callable[[int | None], None]]:
     """The terminal sends Ctrl-C and Ctrl-Z to the command as well: it decides what follows. Others are passed on.
 
-    We stop when the recorder reports that the command has stopped. If we stopped by ourselves, a shell might let both
-    continue before that, and see us stop once more.
-    """
-    if main is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    Gives a function that is called with the command's process number once it runs, or None if it does not.
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        if number in (signal.SIGTERM, signal.SIGHUP):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(main, number)
+    We stop when the recorder reports that the command has stopped. If we stopped by ourselves, a shell might let both
+    continue before that, and see us stop once more. So this holds before the command runs, which may stop us at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda main: None
+        return
+    to: int | None = None
+    waiting: list[int] = []
+
+    def passes(number: int, frame: FrameType | None) -> None:
+        if number not in (signal.SIGTERM, signal.SIGHUP):
+            return
+        if to is None:
+            waiting.append(number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(to, number)
+
+    def pass_on_to(main: int | None) -> None:
+        nonlocal to
+        to = main
+        while main is not None and waiting:
+            passes(waiting.pop(), None)
 
     numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, pass_on)
+            signal.signal(number, passes)
     try:
-        yield
+        yield pass_on_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        for each in waiting:
+            signal.raise_signal(each)
