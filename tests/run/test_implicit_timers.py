@@ -76,7 +76,7 @@ def test_a_lease_is_kept_by_clocks_without_error_and_not_by_clocks_with_2_s(
 
 @pytest.mark.parametrize("strategy", ["dfs", "random", "hybrid"])
 def test_each_strategy_lets_time_pass(run: Callable[..., dict[str, Any]], strategy: str) -> None:
-    assert len(run("analysed", "free", strategy, "--states", "60")["findings"]) == 1
+    assert len(run("analysed", "free", strategy, "--states", "30")["findings"]) == 1
 
 
 def test_without_the_analysis_no_time_passes(run: Callable[..., dict[str, Any]]) -> None:

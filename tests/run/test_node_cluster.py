@@ -35,7 +35,7 @@ ends = true
 [strategy]
 name = "dpor"
 [budget]
-states = 60
+states = 30
 """
 Configure = Callable[..., Path]
 

@@ -52,17 +52,19 @@ def project(tmp_path: Path, program: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, how: str, crash: str, model: str, strategy: str) -> tuple[int, dict[str, Any], str]:
+def run(
+    project: Path, how: str, crash: str, model: str, strategy: str, *options: str
+) -> tuple[int, dict[str, Any], str]:
     """The exit code, the JSON report and what was printed."""
     text = NODES.format(how=how, crash=crash, model=model, strategy=strategy)
     (project / "crashcheck.toml").write_text(text)
     formats = ("--format", "json=report.json", "--format", "terminal", "--format", "html=report.html")
-    ended = run_crashcheck("run", *formats, cwd=project, env=os.environ)
+    ended = run_crashcheck("run", *formats, *options, cwd=project, env=os.environ)
     return ended.returncode, json.loads((project / "report.json").read_text()), ended.stdout + ended.stderr
 
 
 def test_a_log_that_answers_before_fsync_loses_an_answered_entry(project: Path) -> None:
-    code, report, printed = run(project, "early", "machine", "ext4", "random")
+    code, report, printed = run(project, "early", "machine", "ext4", "random", "--states", "40")
     assert code == 1, printed
     finding = report["findings"][0]
     message = finding["message"].replace("part of ", "")
