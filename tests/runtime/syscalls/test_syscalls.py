@@ -506,13 +506,6 @@ def test_where_ptrace_is_not_permitted_the_error_names_it(tmp_path: Path) -> Non
 STRICT = [*build.SYSCALLS_FLAGS, "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang-14"])
-def test_the_recorder_compiles_without_a_warning(compiler: str) -> None:
-    if not shutil.which(compiler):
-        pytest.skip(f"{compiler} is not installed")
-    subprocess.run([compiler, *STRICT, "-fsyntax-only", *map(str, build.syscalls_sources())], check=True)
-
-
 @SLOW
 def test_the_recorder_runs_under_sanitizers(tmp_path: Path, program: str) -> None:
     if not shutil.which("gcc"):
