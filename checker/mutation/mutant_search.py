@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import chain
 
 from crashcheck.checker.mutation.mutant_states import MutantStates, NewStates
 from crashcheck.checker.states.points import CrashPoint
 from crashcheck.checker.states.space import CrashState
 
 MOST_COUNTED = 1_000_000  # new states of a mutant
-_FEW = 5_000  # new states that are likely to be all run
 
 
 class Fate(StrEnum):
@@ -31,7 +29,6 @@ class MutantProgress:
         # What changes during the search:
         self.states = 0  # images that were checked
         self.granules = 0  # among them all with losses in up to so many granules
-        self.each = False  # and every combination of what is exposed, with all and with nothing else persisted
         self.decided = False  # every new state was run, or has the end of an explored run
         self.proved = 0  # new states that explored runs decided
         self.ends = 0  # of explored runs
@@ -52,23 +49,7 @@ class MutantProgress:
         self.states += 1
         self._before_any &= not point.begun
 
-    def choices(self) -> Iterator[CrashState | None]:
-        """All new states; None where a random draw gives none."""
-        if self.count.value <= _FEW:
-            yield from self._in_order()
-            return
-        drawn = self.exposure.drawn()
-        for state in chain(self._losses(), self._in_order()):
-            yield state
-            yield next(drawn, None)
-
-    def _losses(self) -> Iterator[CrashState]:
-        """Every combination of what is exposed, with all and with nothing else."""
-        for many in range(1, self.exposure.granules + 1):
-            yield from self.exposure.losses(many)
-        self.each = True
-
-    def _in_order(self) -> Iterator[CrashState]:
+    def choices(self) -> Iterator[CrashState]:
         """All new states, and how far that has come."""
         for many in range(1, self.exposure.granules + 1):
             yield from self.exposure.lacking(many)
@@ -90,11 +71,10 @@ class MutantProgress:
             return "each image that it may leave, the program may leave as well"
         if fate is Fate.FOUND:
             return ""
-        if fate is Fate.SURVIVED and (self.granules or self.each or self.unexplored):
+        if fate is Fate.SURVIVED and (self.granules or self.unexplored):
             tried = [f"not explored, as {self.unexplored}"] if self.unexplored else []
-            if self.each:
-                tried.append("each new loss with all else persisted and with nothing else")
             if self.granules:
-                tried.append(f"all with losses in at most {self.granules} granule{'s' * (self.granules > 1)}")
-            return ", ".join(tried) + " among them" * (self.each or self.granules > 0)
+                many = f"{self.granules} granule{'s' * (self.granules > 1)}"
+                tried.append(f"all with losses in at most {many} among them")
+            return ", ".join(tried)
         return "all of them before the first operation" if self.states and self._before_any else ""

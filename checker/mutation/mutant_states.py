@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import prod
-from random import Random
 
 import numpy as np
 
@@ -170,14 +169,6 @@ class MutantStates:
             out.append(known)
         return out
 
-    def all(self) -> Iterator[CrashState]:
-        """Every new state: those that lack something of one granule, at all moments, then of two, and so on.
-
-        Some of them may leave the same image, if something was as it had been before, meanwhile not.
-        """
-        for many in range(1, self.granules + 1):
-            yield from self.lacking(many)
-
     @cached_property
     def granules(self) -> int:
         """How many granules a new state may lack something of, at most."""
@@ -191,42 +182,6 @@ class MutantStates:
             if len(some) >= many and any(each.all > each.alike for each in some):
                 for lost in together(some, many, keep_on=self.keep_on):
                     yield self._common.state(clock, lost)
-
-    def losses(self, many: int) -> Iterator[CrashState]:
-        """New states that lack something of exactly so many of the granules that have something exposed.
-
-        Each comes twice: with all of the other granules persisted, and with nothing else but what must have.
-        """
-        for clock in self._moments:
-            self.keep_on()
-            some = self._granules(clock)
-            open_ = [each for each in some if each.all > each.alike]
-            if len(open_) < many:
-                continue
-            others = [each for each in some if each.all == each.alike]
-            begun = any(each.newest for each in others)
-            gone = tuple(chain.from_iterable(each.whole for each in others if not each.newest))
-            for lost in together(open_, many, begun, self.keep_on):
-                yield self._common.state(clock, lost)
-                if gone:
-                    yield self._common.state(clock, lost + gone)
-
-    def drawn(self) -> Iterator[CrashState | None]:
-        """New states at random, from those that lack little to those that hold little, without end.
-
-        Some come more than once; None where the dice give none.
-        """
-        drawing = Random(0)
-        open_ = [clock for clock in self._moments if any(each.all > each.alike for each in self._granules(clock))]
-        while open_:
-            clock = drawing.choice(open_)
-            some = self._granules(clock)
-            share = drawing.random()
-            chosen = [drawing.choice(each.some) if each.some and drawing.random() < share else () for each in some]
-            at = drawing.choice([at for at, each in enumerate(some) if each.all > each.alike])
-            exposing = [lost for lost in some[at].some if some[at].exposes(lost)]
-            chosen[at] = drawing.choice(exposing) if exposing else ()
-            yield self.combined(clock, chosen) if exposing else None
 
     # -- where to look first
 

@@ -12,7 +12,6 @@ from crashcheck.checker.states.ideals import Ideals, Ids
 from crashcheck.interruption import KeepOn, always
 
 _MOST_CHOICES = 1_024  # contents of one granule that are listed; most lines have a dozen
-_DRAWN_FROM = 256  # choices of one granule
 
 
 class Choices:
@@ -95,11 +94,6 @@ class Granule:
         ideals = self._choices.ideals
         return self._choices.same(next(ideals.lost(ideals.size)))
 
-    @cached_property
-    def some(self) -> tuple[Ids, ...]:
-        """Some of the choices but "nothing", or all; none where the image is the same whatever is lost."""
-        return tuple(islice(self._choices, _DRAWN_FROM))
-
     def exposes(self, lost: Ids) -> bool:
         return any(self._graph.whole(piece) in self._exposed for piece in lost)
 
@@ -107,13 +101,13 @@ class Granule:
         return bool(self.newest) and self.newest.issubset(lost)
 
 
-def together(some: Sequence[Granule], many: int, begun: bool = False, keep_on: KeepOn = always) -> Iterator[Ids]:
+def together(some: Sequence[Granule], many: int, keep_on: KeepOn = always) -> Iterator[Ids]:
     """What may be lost of exactly so many granules: something exposed, and not all that is newest (if anything is).
 
-    `begun`: some of the newest is held by another granule. `keep_on` is called for each that is gone through.
+    `keep_on` is called for each that is gone through.
     """
     last = max(at for at, each in enumerate(some) if each.all > each.alike)
-    newest = 0 if begun else sum(bool(each.newest) for each in some)
+    newest = sum(bool(each.newest) for each in some)
     return _Together(some, last, newest, keep_on).choose(0, many, False, 0)
 
 
