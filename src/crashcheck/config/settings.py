@@ -128,7 +128,7 @@ class ModelConfig:
     name: Annotated[str, choice(MODELS)] = "px86"  # with recorder = "syscalls": "ext4"
     tear: Tear = 0  # bytes of a sector that persists on its own; 0: pages do not tear
     files: Literal["ext4", "posix"] = "ext4"  # what makes a new name durable: crash-model.md, page-cache rule 5
-    amplify: Flag = False  # a sync after each call that empties or creates a file (system-calls.md, Amplification)
+    amplify: Flag = False  # a sync after each call that empties or creates a file (system-calls.md, `--amplify`)
 
 
 @dataclass(frozen=True, slots=True)
