@@ -2,6 +2,7 @@
  * and whichever processes share the file, what was seen is there. */
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "guard/base.h"
 
@@ -26,16 +27,22 @@ static struct cc_guard_row *rows(void)
     return (struct cc_guard_row *)((char *)cc_log + CC_GUARD_HEADER_BYTES);
 }
 
-/* An open file of the log's size with its blocks reserved: a store to a mapped file that finds the disk full kills. What a
- * training run may need is too much for that. */
-static long open_log(const char *path, uint64_t bytes, bool training)
+/* An open file of the log's size with its blocks reserved: a store to a mapped file that finds the disk full kills, and so does
+ * a file that grows beyond the process's limit. What a training run may need is too much for that. */
+static long open_log(const char *path, uint32_t rows_wanted, uint64_t bytes, bool training)
 {
+    struct rlimit limit;
+    if (!raw_failed(raw4(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit)) && limit.rlim_cur < bytes)
+        return -1;
     long file = raw4(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (raw_failed(file))
         return -1;
-    uint64_t magic = 0; /* still 0 if another process has just made the file */
-    long got = raw4(SYS_pread64, file, (long)&magic, sizeof magic, 0);
-    if (got && (got != sizeof magic || (magic && magic != CC_GUARD_MAGIC))) { /* somebody else's stays as it is */
+    struct cc_guard_header there;
+    long got = raw4(SYS_pread64, file, (long)&there, sizeof there, 0);
+    bool is_whole = got == sizeof there;
+    bool is_new = !got || (is_whole && !there.magic); /* another process may have just made it */
+    bool is_joined = is_whole && there.magic == CC_GUARD_MAGIC && there.version == CC_GUARD_VERSION && there.rows == rows_wanted;
+    if (!is_new && !is_joined) { /* somebody else's, or another version's: stays as it is */
         raw3(SYS_close, file, 0, 0);
         return -1;
     }
@@ -51,7 +58,7 @@ bool cc_rows_open(const char *path, bool training)
     uint32_t count = training ? ROWS_OF_TRAINING : ROWS;
     uint64_t facts = training ? FACTS_OF_TRAINING : FACTS;
     uint64_t bytes = CC_GUARD_HEADER_BYTES + count * sizeof(struct cc_guard_row) + facts;
-    long file = path ? open_log(path, bytes, training) : -1;
+    long file = path ? open_log(path, count, bytes, training) : -1;
     int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
     long mapped = raw6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, flags, file, 0);
     if (file >= 0)

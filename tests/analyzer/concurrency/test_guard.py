@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 from pathlib import Path
@@ -380,14 +381,20 @@ def test_a_mark_of_an_allocator_does_nothing_where_no_guard_is(project: Project)
         assert subprocess.run([project.folder / "program"], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("path", ["/no/such/folder/log", "{own}"])
+@pytest.mark.parametrize("path", ["/no/such/folder/log", "mine", "older", "log"])
 def test_a_log_that_cannot_be_written_does_not_stop_the_program(project: Project, path: str) -> None:
+    """Also one that another version wrote, and a new one where the process may not write files of that size."""
     project.run("learn", "--runs", "1")
     project.run("guard")
-    own = project.folder / "own"
-    own.write_bytes(b"mine" * 2048)
-    options = {"CRASHCHECK_GUARD": f"log={path.format(own=own)}"}
-    done = subprocess.run([project.folder / "program"], env=options, capture_output=True, check=False)
+    assert project.program("late", log="older") == 0
+    older = bytearray((project.folder / "older").read_bytes())
+    older[HEADER["magic"].itemsize] += 1  # its version
+    others = {"mine": b"mine" * 2048, "older": bytes(older)}
+    for name, content in others.items():
+        (project.folder / name).write_bytes(content)
+    words = ["prlimit", "--fsize=100000", "./program"] if path == "log" else ["./program"]
+    options = {"CRASHCHECK_GUARD": f"log={path}", "PATH": os.environ["PATH"]}
+    done = subprocess.run(words, cwd=project.folder, env=options, capture_output=True, check=False)
     assert done.returncode == 0
     assert b"the log cannot be written" in done.stderr
-    assert own.read_bytes()[:8192] == b"mine" * 2048
+    assert {name: (project.folder / name).read_bytes() for name in others} == others
