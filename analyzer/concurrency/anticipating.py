@@ -105,6 +105,13 @@ class Stall:
     def __str__(self) -> str:
         return f"{self.violation}; stalled {self.seconds * 1e3:.1f} ms: {self.resolved} resolved, {self.unresolved} not"
 
+    def __add__(self, other: Stall) -> Stall:
+        """Of two violations with the same text."""
+        seen = self.violation.seen
+        violation = replace(self.violation, seen=replace(seen, count=seen.count + other.violation.seen.count))
+        resolved, unresolved = self.resolved + other.resolved, self.unresolved + other.unresolved
+        return Stall(violation, self.seconds + other.seconds, resolved, unresolved)
+
 
 @dataclass(frozen=True, slots=True)
 class HotGroup:

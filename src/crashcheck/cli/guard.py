@@ -14,7 +14,7 @@ from crashcheck.config import Config, load
 from crashcheck.errors import EXIT_CLEAN, EXIT_FINDINGS, CrashcheckError
 
 if TYPE_CHECKING:
-    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Guarded, HotGroup
+    from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Guarded, HotGroup, Stall
 
 RUNS = 10
 BIAS = 1.0  # percent; docs/guard.md has the measurement
@@ -152,7 +152,11 @@ def _learned(path: Path) -> AnticipatingInvariants:
 
 def report_lines(guarded: Guarded) -> Iterator[str]:
     """The lines that `report` prints."""
-    yield from (f"not learned: {stall}" for stall in guarded.stalls)
+    texts: dict[str, Stall] = {}  # the same of several sites, as of the load and the store of an increment
+    for stall in guarded.stalls:
+        text = str(replace(stall.violation, seen=replace(stall.violation.seen, thread=0, count=0)))
+        texts[text] = texts[text] + stall if text in texts else stall
+    yield from (f"not learned: {stall}" for stall in texts.values())
     if not guarded.stalls:
         yield "no violation"
     if guarded.untrained:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from crashcheck.analyzer.compile.driver.toolchain import THREADS
-from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants
+from crashcheck.analyzer.compile.site_names import NamedSite
+from crashcheck.analyzer.concurrency.anticipating import AnticipatingInvariants, Guarded, Seen, Stall, Violation
 from crashcheck.analyzer.concurrency.observations import HEADER, HEADER_BYTES, ObservationKind, read_log
+from crashcheck.cli.guard import report_lines
 from crashcheck.runtime import build
 from support import compilers
 from support.command_line import run_crashcheck
@@ -64,6 +66,16 @@ def test_a_false_alarm_is_logged_relaxed_and_gone(project: Project) -> None:
     project.run("guard")
     assert project.program("late") == 0
     assert project.run("guard", "report", "log").splitlines()[0] == "no violation"
+
+
+def test_violations_with_the_same_text_are_one_line() -> None:
+    """As those of the load and of the store of an increment."""
+    load, store = (NamedSite(f"p.c:add:{kind}:1", "p.c:add", "p.c:3", "add", "sum") for kind in ("load", "store"))
+    stalls = tuple(Stall(Violation(Seen(site, None, 2, 3), (site,)), 0.001, 1, 2) for site in (load, store))
+    assert list(report_lines(Guarded(stalls, (), {}, ()))) == [
+        "not learned: p.c:3 add sum (thread 2, 6 times): after nothing of another thread; in passing runs after "
+        "p.c:3 add sum; stalled 2.0 ms: 2 resolved, 4 not"
+    ]
 
 
 def test_what_relaxing_learned_before_an_error_is_kept(project: Project) -> None:
