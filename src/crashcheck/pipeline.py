@@ -154,10 +154,10 @@ def _recording(config: Config, folder: Path, options: RunOptions) -> Recording:
     return last or record_in(config, folder, options.on_phase)
 
 
-def record_only(config: Config, on_phase: OnPhase = lambda phase: None) -> Path:
+def record_only(config: Config) -> Path:
     """Build and record, for searches to come; the folder of the recording."""
-    with built(config, on_phase) as run_folder:
-        _read(config, record_in(config, run_folder.path, on_phase), run_folder, on_phase)
+    with built(config) as run_folder:
+        _read(config, record_in(config, run_folder.path), run_folder, lambda phase: None)
         return run_folder.path
 
 
@@ -208,7 +208,7 @@ def _searched(
         return run_summary.not_modelled(config, trace), []
     failures = LastFailures(read_failing(options.failing).states if options.failing is not None else ())
     found, warnings = search(config, recorded, changed, options, exchanged, failures)
-    result = run_summary.summarise(config, recorded, found, warnings, 0.0)
+    result = run_summary.summarise(config, recorded, found, warnings)
     if changed is not None and options.depth < 2:
         result = replace(result, unreached=changed.unrecorded(trace))
     if options.change is not None and options.depth < 2 and not recorded.facts.units:

@@ -142,19 +142,19 @@ class Runtime:
 _runtimes: dict[tuple[str, ...], Runtime] = {}
 
 
-def runtime(environment: dict[str, str] | os._Environ[str] = os.environ) -> Runtime:
+def runtime() -> Runtime:
     """The runtime to link with: the recorder or the guard's, built on first use, or the one in CRASHCHECK_RUNTIME.
 
     Raises CrashcheckError `no-runtime` and those of runtime/build.py.
     """
-    folder = environment.get("CRASHCHECK_RUNTIME", "")
-    guards = bool(environment.get(THREADS, ""))
+    folder = os.environ.get("CRASHCHECK_RUNTIME", "")
+    guards = bool(os.environ.get(THREADS, ""))
     key = (
         folder,
         str(guards),
-        environment.get("CRASHCHECK_CACHE", ""),
-        environment.get("XDG_CACHE_HOME", ""),
-        environment.get("HOME", ""),
+        os.environ.get("CRASHCHECK_CACHE", ""),
+        os.environ.get("XDG_CACHE_HOME", ""),
+        os.environ.get("HOME", ""),
     )
     known = _runtimes.get(key)
     if known is None or not os.path.exists(known.shared):

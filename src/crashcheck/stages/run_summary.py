@@ -72,9 +72,7 @@ _REMARKS = {
 }
 
 
-def summarise(
-    config: Config, run: RecordedRun, found: SearchResult, warnings: Sequence[str], seconds: float
-) -> RunResult:
+def summarise(config: Config, run: RecordedRun, found: SearchResult, warnings: Sequence[str]) -> RunResult:
     """Everything that the reports need. `warnings` are reported after those of the recording and of the search."""
     facts, trace = run.facts, run.subject.trace
     return RunResult(
@@ -106,7 +104,7 @@ def summarise(
             *found.warnings,
             *warnings,
         ),
-        seconds=seconds,
+        seconds=0.0,
         version=crashcheck.__version__,
         groups=found.groups,
         notes=performance_notes(run.subject, facts, config.folder) if config.report.notes else (),

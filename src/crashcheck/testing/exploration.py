@@ -143,7 +143,7 @@ def explore(
         raise _no_verdict("The time ended before it was known which states a crash can leave.") from None
     if found.stop_reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt  # of the whole test run
-    result = summarise(config, recorded, found, warnings, 0.0)
+    result = summarise(config, recorded, found, warnings)
     view = build_view(result, read_sources(result, config.folder))
     code = policy.exit_code(result)
     if code == EXIT_FINDINGS:
