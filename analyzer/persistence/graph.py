@@ -360,20 +360,13 @@ class PersistenceGraph:
             return "same sector" if self.options.tear == 512 else f"same {self.family.granule}"
         return "same line" if self.model == "px86" else "visible before"
 
-    def order(
-        self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None
-    ) -> tuple[list[int], dict[tuple[int, int], str]]:
-        """Pieces issued by the events lo <= event < hi (and in `pieces`, if given), and what orders which two.
+    def order(self, pieces: Iterable[int]) -> tuple[list[int], dict[tuple[int, int], str]]:
+        """Some pieces, and what orders which two.
 
         The order within granules is transitively reduced; a pair across granules has as its later piece only one
         issued before the next obligation that this piece's own predecessors would already imply.
         """
-        hi = len(self.trace.events) if hi is None else hi
-        first, last = np.searchsorted(self.event, [lo, hi])
-        ids = list(range(int(first), int(last)))
-        if pieces is not None:
-            wanted = {self.whole(p) for p in pieces}
-            ids = [i for i in ids if i in wanted]
+        ids = sorted({self.whole(piece) for piece in pieces})
         reasons: dict[tuple[int, int], str] = {}
         for id_, befores in zip(ids, self.direct_before(ids), strict=True):
             for before in befores:
@@ -382,12 +375,12 @@ class PersistenceGraph:
         self._add_obligations(reasons, ids)
         return ids, reasons
 
-    def to_networkx(self, lo: int = 0, hi: int | None = None, pieces: Iterable[int] | None = None) -> nx.DiGraph[int]:
-        """`order` as a graph: nodes carry event, granule, file (path), kind, offset, size, durable_from; edges carry
-        `reason`."""
+    def to_networkx(self, pieces: Iterable[int] | None = None) -> nx.DiGraph[int]:
+        """`order` of some pieces, or of all, as a graph: nodes carry event, granule, file (path), kind, offset, size
+        and durable_from, edges carry `reason`."""
         import networkx as nx
 
-        ids, reasons = self.order(lo, hi, pieces)
+        ids, reasons = self.order(range(len(self)) if pieces is None else pieces)
         graph: nx.DiGraph[int] = nx.DiGraph()
         for id_ in ids:
             piece = self.piece(id_)

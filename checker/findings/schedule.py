@@ -93,9 +93,7 @@ class Schedule:
             if len(wanted) >= _MOST_NODES:
                 break
             wanted.extend(self._pieces(event)[: _MOST_NODES - len(wanted)])
-        low = min(subject.event_of(p) for p in wanted)
-        high = max(subject.event_of(p) for p in wanted) + 1
-        ids, reasons = subject.graph.order(low, high, wanted)
+        ids, reasons = subject.graph.order(wanted)
         nodes: dict[tuple[int, str, int], GraphNode] = {}
         node_of: dict[int, int] = {}
         for id_ in ids:

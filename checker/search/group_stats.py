@@ -130,7 +130,7 @@ def picture(subject: Subject, behaviour: Behaviour) -> tuple[tuple[GraphNode, ..
     low, high = int(graph.event[wanted[0]]), int(graph.event[wanted[-1]]) + 1
     edges: tuple[GraphEdge, ...] = ()
     if high - low <= _MOST_EVENTS:
-        _, reasons = graph.order(low, high, wanted)
+        _, reasons = graph.order(wanted)
         edges = tuple(GraphEdge(before, after, reason) for (before, after), reason in sorted(reasons.items()))
     nodes = []
     for id_ in wanted:

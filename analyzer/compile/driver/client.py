@@ -152,9 +152,8 @@ def main(words: list[str], cxx: bool) -> int:
 
 
 def server_setting(suffix: str, default: str) -> str:
-    """CRASHCHECK_COMPILE_SERVER<suffix>, else its older spelling CRASHCHECK_WORKER<suffix>, else `default`."""
-    older = os.environ.get("CRASHCHECK_WORKER" + suffix, default)
-    return os.environ.get("CRASHCHECK_COMPILE_SERVER" + suffix, older)
+    """CRASHCHECK_COMPILE_SERVER<suffix>, else `default`."""
+    return os.environ.get("CRASHCHECK_COMPILE_SERVER" + suffix, default)
 
 
 def socket_path() -> str:
