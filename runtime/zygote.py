@@ -121,8 +121,9 @@ class Zygote(Channel):
             os.close(nothing)
             serve(number, roles)
         except BaseException:
-            traceback.print_exc()
-        os._exit(0)
+            os.write(2, traceback.format_exc().encode())  # what sys.stderr wrote to may be closed
+        finally:
+            os._exit(0)
 
     @property
     def is_ours(self) -> bool:
