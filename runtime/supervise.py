@@ -30,6 +30,7 @@ else:
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ADDR_NO_RANDOMIZE = 0x0040000
+_NOT_RUN = 127  # the status of a command that could not be executed, as of a shell's
 PERSONALITY_QUERY = 0xFFFFFFFF
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -118,12 +119,16 @@ def main(result: int) -> int:
         return 1  # it died before it could be watched
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     started = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        _become(order["command"], order["env"], order["descriptors"])
-    why = _wait(child, started, order["timeout_s"])
+    turn_randomisation_off()
+    try:
+        child = _spawned(order["command"], order["env"], order["descriptors"])
+    except OSError as error:
+        os.write(2, f"crashcheck: cannot run {order['command'][0]}: {error.strerror}\n".encode())
+        why, status = "ended", _NOT_RUN << 8
+    else:
+        why = _wait(child, started, order["timeout_s"])
+        status = os.waitpid(child, 0)[1] if why == "ended" and order["keeps"] else end_all(child)[0]
     seconds = time.monotonic() - started
-    status = os.waitpid(child, 0)[1] if why == "ended" and order["keeps"] else end_all(child)[0]
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     outcome = {
         "exit_code": os.WEXITSTATUS(status) if why == "ended" and killed_by is None else None,
@@ -136,22 +141,24 @@ def main(result: int) -> int:
     return 0
 
 
-def _become(command: list[str], env: dict[str, str], descriptors: list[int]) -> None:
-    try:
-        for number in descriptors:
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            if nothing != number:
-                os.dup2(nothing, number)
-                os.close(nothing)
-            os.set_inheritable(number, True)
-        os.setsid()
-        turn_randomisation_off()
-        signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.execvpe(command[0], command, env)
-    except OSError as error:
-        os.write(2, f"crashcheck: cannot run {command[0]}: {error.strerror}\n".encode())
-        os._exit(127)
+def _spawned(command: list[str], env: dict[str, str], descriptors: list[int]) -> int:
+    """Start a command as os.execvpe finds it, in a session of its own: without a copy of our memory. Raises OSError."""
+    program, refused = command[0], None
+    for path in [program] if "/" in program else [os.path.join(folder, program) for folder in os.get_exec_path(env)]:
+        try:
+            return os.posix_spawn(
+                path,
+                command,
+                env,
+                file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in descriptors],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE,),
+            )
+        except OSError as error:
+            if refused is None or isinstance(refused, (FileNotFoundError, NotADirectoryError)):
+                refused = error
+    raise refused or FileNotFoundError(2, os.strerror(2))
 
 
 def _wait(child: int, started: float, timeout_s: float | None) -> Literal["ended", "time", "stopped"]:
