@@ -80,7 +80,8 @@ def serve(number: int, roles: Mapping[str, Become]) -> None:
                     os._exit(0)  # nothing is left to write
             for descriptor in descriptors:
                 os.close(descriptor)
-            channel.send(str(pid).encode())
+            with contextlib.suppress(BrokenPipeError):  # who asked was interrupted, and asks no more
+                channel.send(str(pid).encode())
 
 
 def _fork_sibling() -> int:

@@ -77,8 +77,8 @@ def test_at_the_end_of_the_context_the_zygote_has_ended() -> None:
     assert zygote.copy(zygote.WORKER, 0) is None
 
 
-def test_a_request_that_is_interrupted_leaves_no_answer_for_the_next(
-    forked: zygote.Zygote, monkeypatch: pytest.MonkeyPatch
+def test_a_request_that_is_interrupted_leaves_no_answer_for_the_next_and_no_message(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted:
         """The channel, whose answer is not read for Ctrl-C."""
@@ -92,11 +92,17 @@ def test_a_request_that_is_interrupted_leaves_no_answer_for_the_next(
         def recv(self, size: int) -> bytes:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(forked, "_channel", Interrupted(forked._channel))
-    ends = os.pipe()
-    with pytest.raises(KeyboardInterrupt):
-        zygote.copy(zygote.WORKER, ends[0])
-    monkeypatch.undo()
-    assert zygote.copy(zygote.WORKER, ends[0]) is None
+    with zygote.forked(worker.main):
+        forked = zygote._zygote
+        assert forked is not None
+        monkeypatch.setattr(forked, "_channel", Interrupted(forked._channel))
+        ends = os.pipe()
+        os.kill(forked._pid, signal.SIGSTOP)
+        with pytest.raises(KeyboardInterrupt):
+            zygote.copy(zygote.WORKER, ends[0])
+        os.kill(forked._pid, signal.SIGCONT)
+        monkeypatch.undo()
+        assert zygote.copy(zygote.WORKER, ends[0]) is None
+    assert capfd.readouterr().err == ""
     for end in ends:
         os.close(end)
