@@ -90,7 +90,6 @@ class Workload:
     # higher one, or between that event and the next
     digests: DigestsAt | None = None  # take digests of what the watched files hold
     loads: bool = False  # record loads from watched files, too
-    memory: str = "persistent"  # "all": record loads and stores of volatile memory, too ([record] memory)
     descriptors: tuple[int, ...] = ()  # that the command finds open; what it writes there is dropped
     recorder: str = "linked"  # "syscalls": from outside, of programs that crashcheck-cc did not build, too
     io_uring: str = "refuse"  # "allow": programs may use it, and what it does is not recorded
@@ -282,8 +281,6 @@ def _recording_variables(workload: Workload, work: Path) -> dict[str, str]:
         variables["CRASHCHECK_DIGESTS_AT"] = " ".join(map(str, workload.digests))
     if workload.loads:
         variables["CRASHCHECK_LOADS"] = "1"
-    if workload.memory == "all":
-        variables["CRASHCHECK_MEMORY"] = workload.memory
     return variables
 
 

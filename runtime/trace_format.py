@@ -117,8 +117,6 @@ class Kind(IntEnum):
     MARK_END = 10
     OUTPUT = 11
     LOAD = 12
-    VOLATILE_LOAD = 13
-    VOLATILE_STORE = 14
     LOAD_GAP = 15
     FILE_DEF = 16
     UNIT_DEF = 17

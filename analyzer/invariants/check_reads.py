@@ -57,7 +57,6 @@ class CheckReads:
             ),
             np.concatenate([rows.load, own.load]),
             _joint(rows.thread, own.thread + int(rows.thread.max(initial=0)) + 1),
-            _joint(rows.process, own.process + int(rows.process.max(initial=0)) + 1),
             np.concatenate([rows.stretch, own.stretch]),
         )
         access, on = place[self.joined.access], place[self.joined.on]

@@ -17,7 +17,7 @@ from crashcheck.interruption import KeepOn, always
 
 def dependences_that_ran(trace: Trace, facts: ProgramFacts, keep_on: KeepOn = always) -> Dependences:
     """The dependences on reads of `trace`, a run of the program of `facts`. Raises as `site_dependences`."""
-    reads = unique(np.concatenate([trace.loads["site"], trace.elsewhere["site"]]).astype(np.int64))
+    reads = unique(trace.loads["site"].astype(np.int64))
     units = ((site, trace.unit_of(site)) for site in reads.tolist())
     ran = {SiteRef(unit.key, site - unit.base) for site, unit in units if unit is not None}
     return site_dependences(facts, find_indirect_calls(trace, facts), ran, keep_on)
@@ -27,9 +27,7 @@ def find_indirect_calls(trace: Trace, facts: ProgramFacts) -> Mapping[SiteRef, f
     """The functions that each call without a static callee called: those of the accesses and calls right below it."""
     bases = {unit.base: unit for unit in trace.units}
     called: dict[SiteRef, set[str]] = {}
-    pairs = unique(
-        np.concatenate([calls_of(rows).astype(np.int64) for rows in (trace.events, trace.loads, trace.elsewhere)])
-    )
+    pairs = unique(np.concatenate([calls_of(rows).astype(np.int64) for rows in (trace.events, trace.loads)]))
     found = {(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()}
     for stack in sorted({stack for _, stack in found}):
         chain = trace.stack(stack)

@@ -8,8 +8,6 @@ Sizes of batches, which decide memory and nothing else, are where they are used.
 
 # -- reads: which accesses are followed
 FOLLOWED = 1024  # accesses of one site and call stack, evenly spaced: they resemble each other
-HOPS = 3  # writes of volatile memory in a row, through which a value passes. 1 to ×2
-WRITE_WORDS = 64  # of a volatile write. ½ to ×2
 UNTYPED_WORDS = 64  # of an access without a type, whose types are searched
 OUTER_TYPES = 4  # structs around a struct that are looked for
 

@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import Bools, fresh_rows, mix_hash, ranges, sort_rows, unique
+from crashcheck.analyzer.arrays import Bools, mix_hash, sort_rows, unique
 from crashcheck.analyzer.behaviours.updates import AccessColumns
 from crashcheck.analyzer.compile.dependence.interprocedural import Dependences, SiteRef
-from crashcheck.analyzer.invariants.numbers import FOLLOWED, HOPS, WRITE_WORDS
-from crashcheck.analyzer.persistence.pieces import WORD_BYTES, Ints
+from crashcheck.analyzer.invariants.numbers import FOLLOWED
+from crashcheck.analyzer.persistence.pieces import Ints
 from crashcheck.analyzer.trace.accesses import Events
 from crashcheck.analyzer.trace.reader import Trace
 from crashcheck.interruption import KeepOn, always
-from crashcheck.runtime.trace_format import Kind
 
 _TABLE = 1 << 24  # numbers up to which a table of them is faster than sorting
-_PASSED = 1 << 16  # accesses of one site that are followed through volatile memory at a time
 
 CONTROL, ADDRESS, VALUE = 1, 2, 4
 _KINDS, _PLACE = 3, 30  # bits of these, and of a row of Accesses
@@ -30,24 +28,17 @@ _KINDS, _PLACE = 3, 30  # bits of these, and of a row of Accesses
 class Accesses:
     """Loads and stores in the order in which they happened; a row's number is its time.
 
-    `columns` are those of updates; its `event` is an index into `trace.events` for stores, into `trace.loads` for
-    loads of watched files, into `trace.elsewhere` for the rest, whose `file` is 0 and whose `offset` is an address.
+    `columns` are those of updates; its `event` is an index into `trace.events` for stores, into `trace.loads` else.
     Of a whole run they are as narrow as in the trace: widen before computing with them (`chosen` does).
     """
 
     columns: AccessColumns
     load: Bools
     thread: Ints
-    process: Ints
     stretch: NDArray[Any]  # of its thread: no load of a stretch was left out of the trace; -1 where they were
 
     def __len__(self) -> int:
         return len(self.load)
-
-    @property
-    def volatile(self) -> Bools:
-        out: Bools = self.columns.file == 0
-        return out
 
     def chosen(self, rows: Ints) -> Accesses:
         """Some rows, ascending, as accesses of their own."""
@@ -57,45 +48,37 @@ class Accesses:
             AccessColumns(*(getattr(columns, name)[rows].astype(np.int64) for name in names)),
             self.load[rows],
             self.thread[rows],
-            self.process[rows],
             self.stretch[rows],
         )
 
 
 def collect_accesses(trace: Trace, stores: Ints) -> Accesses:
-    """All loads of a trace, the stores at the event indices `stores`, and what is known of other memory."""
-    parts = [
-        (trace.loads, np.arange(len(trace.loads)), np.ones(len(trace.loads), dtype=np.bool_)),
-        (trace.elsewhere, np.arange(len(trace.elsewhere)), trace.elsewhere["kind"] == Kind.VOLATILE_LOAD),
-        (trace.events[stores], stores, np.zeros(len(stores), dtype=np.bool_)),
-    ]
+    """All loads of a trace, and the stores at the event indices `stores`."""
+    loads, updates = trace.loads, trace.events[stores]
 
     def column(name: str) -> Any:
-        return np.concatenate([rows[name] for rows, _, _ in parts])
+        return np.concatenate([loads[name], updates[name]])
 
     # a load has the number of the event after it, and of one thread they come in order
     order, _ = sort_rows(column("seq"))
     names = ("site", "stack", "file", "offset", "size", "instance_delta")
     named = {name: column(name)[order] for name in names}
-    named["file"][(order >= len(trace.loads)) & (order < len(trace.loads) + len(trace.elsewhere))] = 0
-    index = np.concatenate([where for _, where, _ in parts])[order]
+    index = np.concatenate([np.arange(len(loads)), stores])[order]
     return Accesses(
         AccessColumns(index, *(named[name] for name in names)),
-        np.concatenate([load for _, _, load in parts])[order],
+        order < len(loads),
         column("thread")[order],
-        column("pid")[order],
-        np.concatenate([_stretches(trace.gaps, rows, load) for rows, _, load in parts])[order],
+        np.concatenate([_stretches(trace.gaps, loads, True), _stretches(trace.gaps, updates, False)])[order],
     )
 
 
-def _stretches(gaps: Events, rows: Events, loads: Bools) -> NDArray[Any]:
+def _stretches(gaps: Events, rows: Events, loads: bool) -> NDArray[Any]:
     """The number of the stretch of its thread, between two gaps, of each access in one array of a trace."""
     out = np.zeros(len(rows), dtype=np.int32)
-    of_files = bool(loads.all()) and bool((rows["kind"] == Kind.LOAD).all())
     for thread in np.unique(gaps["thread"]).tolist():
         mine = np.flatnonzero(rows["thread"] == thread)
         theirs = gaps[gaps["thread"] == thread]
-        place, at = (theirs["offset"], mine) if of_files else (theirs["seq"], rows["seq"][mine])
+        place, at = (theirs["offset"], mine) if loads else (theirs["seq"], rows["seq"][mine])
         before = np.searchsorted(place.astype(np.int64), at.astype(np.int64), side="right")
         begun = np.concatenate([[0], np.cumsum(theirs["aux"] == 0)])
         out[mine] = np.where(before > 0, np.where(theirs["aux"][np.maximum(before - 1, 0)] == 1, -1, begun[before]), 0)
@@ -215,17 +198,13 @@ class Binder:
                 if base + dependence.on.index in self._stacks_of:
                     yield base + dependence.on.index, how, dependence.inherited
 
-    def bind(self, asked: Ints, most: int = FOLLOWED) -> Iterator[tuple[Ints, Ints, int]]:
-        """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most `most`."""
-        for some, reads, how in self._bindings(asked, most):
-            which, found = self._latest(some, self._executions(*reads))
-            if len(which):
-                yield some[which], found, how
+    def bind(self, asked: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """(accesses, the reads that they depend on, how) for rows `asked`; of one site and stack at most FOLLOWED.
 
-    def together(self, asked: Ints, most: int = FOLLOWED) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """The same, not in order: those that may depend on the same reads are looked for at once."""
+        Not in order: those that may depend on the same reads are looked for at once.
+        """
         by_reads: dict[tuple[int, tuple[int, ...]], list[tuple[Ints, int]]] = {}
-        for some, reads, how in self._bindings(asked, most):
+        for some, reads, how in self._bindings(asked):
             by_reads.setdefault(reads, []).append((some, how))
         for reads, parts in by_reads.items():
             some = np.concatenate([rows for rows, _ in parts])
@@ -233,13 +212,13 @@ class Binder:
             which, found = self._latest(some, self._executions(*reads))
             yield some[which], found, hows[which]
 
-    def _bindings(self, asked: Ints, most: int) -> Iterator[tuple[Ints, tuple[int, tuple[int, ...]], int]]:
+    def _bindings(self, asked: Ints) -> Iterator[tuple[Ints, tuple[int, tuple[int, ...]], int]]:
         """(accesses of one site and stack, the load that they depend on and its stacks, how)."""
         site, node = self.rows.columns.site[asked], self._node[asked]
         known: dict[tuple[int, int, bool], tuple[int, ...]] = {}
         static: dict[int, list[tuple[int, int, bool]]] = {}
         for (number, own), mine in _grouped(site, node, np.ones(len(asked), dtype=np.bool_)).items():
-            some = asked[mine if len(mine) <= most else mine[np.arange(most) * len(mine) // most]]
+            some = asked[mine if len(mine) <= FOLLOWED else mine[np.arange(FOLLOWED) * len(mine) // FOLLOWED]]
             if number not in static:
                 static[number] = list(self.statically(number))
             for on, how, inherited in static[number]:
@@ -304,34 +283,13 @@ def _narrow(many: int) -> type:
 
 
 def find_edges(binder: Binder, keep_on: KeepOn = always) -> Edges:
-    """All edges between accesses to watched memory; through other memory as far as it was recorded.
-
-    A read of volatile memory gives what the latest write of that word depended on. Watched memory itself is an end: who
-    reads it depends on that read.
-    """
-    rows = binder.rows
-    volatile = rows.volatile
+    """All edges between accesses; not through other memory, which is not recorded."""
     found: list[Ints] = []
-    passed: list[tuple[Ints, Ints, Ints]] = []  # access, volatile read, how
-    for access, on, how in binder.together(np.flatnonzero(~volatile & (rows.columns.site > 0))):
+    for access, on, how in binder.bind(np.flatnonzero(binder.rows.columns.site > 0)):
         keep_on()
-        through = volatile[on]
-        if through.any():
-            passed.append((access[through], on[through], how[through]))
-            access, on, how = access[~through], on[~through], how[~through]
-        found.append(_packed(access, on, how))
-    if passed:
-        writer = _writers(rows)
-        for _ in range(HOPS):
-            passed = _one_hop(binder, writer, passed, found, keep_on)
-            if not passed:
-                break
+        # packed: one number each, which sorts them by access and by `on`
+        found.append(access << _PLACE + _KINDS | on << _KINDS | how)
     return _merged(found)
-
-
-def _packed(access: Ints, on: Ints, how: Ints | int) -> Ints:
-    """Edges as one number each, which sorts them by access and by `on`."""
-    return access << _PLACE + _KINDS | on << _KINDS | how
 
 
 def keep_informative(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
@@ -339,9 +297,9 @@ def keep_informative(rows: Accesses, joined: Edges) -> tuple[Accesses, Edges]:
 
     These show which object is where (variables.py); the rest, by far the most of a run, show nothing more.
     """
-    keep = ~rows.load & ~rows.volatile
+    keep = ~rows.load
     keep[joined.access] = keep[joined.on] = True
-    rest = np.flatnonzero(~keep & ~rows.volatile)
+    rest = np.flatnonzero(~keep)
     columns = rows.columns
     mixed = np.zeros(len(rest), dtype=np.uint64)
     for column in (columns.site, columns.file, columns.offset, columns.size, columns.delta):
@@ -368,74 +326,3 @@ def _merged(parts: list[Ints]) -> Edges:
     packed >>= _PLACE
     keep = np.flatnonzero(packed != on)
     return Edges(packed, on, how) if len(keep) == len(on) else Edges(packed[keep], on[keep], how[keep])
-
-
-def _one_hop(
-    binder: Binder,
-    writer: Ints,
-    passed: list[tuple[Ints, Ints, Ints]],
-    found: list[Ints],
-    keep_on: KeepOn,
-) -> list[tuple[Ints, Ints, Ints]]:
-    """Edges through the writes that the volatile reads in `passed` got their values from, added to `found`; those that
-    end at a volatile read again are returned."""
-    access, on, how = (np.concatenate(column) for column in zip(*passed, strict=True))
-    known = writer[on] >= 0
-    reached = _merged([_packed(access[known], writer[on[known]], how[known])])
-    rest: list[tuple[Ints, Ints, Ints]] = []
-    if not len(reached):
-        return rest
-    order, _ = sort_rows(reached.on)
-    via, origin, before = reached.on[order], reached.access[order], reached.how[order]
-    volatile = binder.rows.volatile
-    for write, read, last in binder.bind(unique(via)):
-        keep_on()
-        low = np.searchsorted(via, write)
-        many = np.searchsorted(via, write, side="right") - low
-        at = ranges(low, many)[:_PASSED]
-        read = np.repeat(read, many)[:_PASSED]
-        joined = _joined(before[at], last)
-        kept = joined > 0
-        ends, through = kept & ~volatile[read], kept & volatile[read]
-        found.append(_packed(origin[at][ends], read[ends], joined[ends]))
-        if through.any():
-            rest.append((origin[at][through], read[through], joined[through]))
-    return rest
-
-
-def _joined(near: Ints, far: int) -> Ints:
-    """What kinds of path there are, given those from an access to a volatile read, and from its writer on.
-
-    A path through the place that the writer chose is one through data, but does not carry the value.
-    """
-    control = (near & CONTROL > 0) | bool(far & CONTROL)
-    if not far & (ADDRESS | VALUE):
-        data = np.zeros(len(near), dtype=np.int64)
-    elif far & VALUE:
-        data = near & (ADDRESS | VALUE)
-    else:
-        data = np.where(near & (ADDRESS | VALUE) > 0, ADDRESS, 0)
-    return data | np.where(control, CONTROL, 0)
-
-
-def _writers(rows: Accesses) -> Ints:
-    """For each volatile read the latest write, by any thread of its process, of its first word; -1 for none."""
-    out = np.full(len(rows), -1, dtype=np.int64)
-    volatile = np.flatnonzero(rows.volatile)
-    columns = rows.columns
-    offset, size = columns.offset[volatile].astype(np.int64), columns.size[volatile].astype(np.int64)
-    first = offset // WORD_BYTES
-    many = np.minimum((offset + size - 1) // WORD_BYTES - first + 1, WRITE_WORDS)
-    many = np.where(rows.load[volatile], 1, np.maximum(many, 1))
-    row = np.repeat(volatile, many)
-    word = ranges(first, many)
-    order, _ = sort_rows(rows.process[row], word, row)
-    row, word = row[order], word[order]
-    process = rows.process[row]
-    fresh = fresh_rows(word, process)
-    place = np.arange(len(row))
-    begins = np.maximum.accumulate(np.where(fresh, place, 0))
-    latest = np.maximum.accumulate(np.where(~rows.load[row], place, -1))
-    reads = rows.load[row] & (latest >= begins)
-    out[row[reads]] = row[latest[reads]]
-    return out

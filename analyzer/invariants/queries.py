@@ -54,7 +54,7 @@ class RunStores:
     def __init__(self, found: Behaviours, rows: Accesses, keys: AccessedVariables) -> None:
         self.found, self.thread = found, rows.thread
         nodes, graph = found.nodes, found.graph
-        stores = np.flatnonzero(~rows.load & ~rows.volatile)
+        stores = np.flatnonzero(~rows.load)
         event = np.full(len(rows), -1, dtype=np.int64)
         event[stores] = rows.columns.event[stores]
         self.event = event

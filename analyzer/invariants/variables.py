@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -68,18 +68,17 @@ class AccessedVariables:
 
 
 def find_variables(trace: Trace, facts: Facts | None, rows: Accesses) -> AccessedVariables:
-    """What every access to watched memory reads or writes.
+    """What every access reads or writes.
 
     By its site's static type, as for updates (docs/behaviours.md). A load by a copy, and any access without a type,
     takes the type of the last typed access of each of its words, else of the first after it. What is still unknown is
     named by its place: the file and the word in it.
     """
-    watched = np.flatnonzero(~rows.volatile)
-    columns = _watched_columns(trace, facts, rows, watched)
+    columns = _typed_columns(trace, facts, rows)
     names, memberships = FieldNumbers(), Memberships()
     traits = place_by_type(trace, facts, columns, names, memberships)
     by_type, objects = memberships.by_object()
-    typed = np.zeros(len(watched), dtype=np.bool_)
+    typed = np.zeros(len(rows), dtype=np.bool_)
     typed[by_type.row] = True
     found = _enclosed(by_type, objects, names, _links(_sites(trace, facts, columns)))
     if not typed.all():
@@ -93,23 +92,18 @@ def find_variables(trace: Trace, facts: Facts | None, rows: Accesses) -> Accesse
     variables = [Variable(type_names[number], path) for number, path in names.fields]
     places, named = _by_place(trace, columns, np.flatnonzero(~typed), len(objects.type), len(variables))
     type_of = np.concatenate([objects.type, np.full(len(named), len(type_names), dtype=np.int64)])
-    return _sorted_by_access(watched, len(rows), found.plus(places), extent, type_of, (*variables, *named))
+    return _sorted_by_access(len(rows), found.plus(places), extent, type_of, (*variables, *named))
 
 
-def _watched_columns(trace: Trace, facts: Facts | None, rows: Accesses, watched: Ints) -> AccessColumns:
-    """The accesses to watched memory; without the site where its type is not that of what is read."""
-    columns = rows.columns
-    site = columns.site[watched]
-    for number in unique(site[rows.load[watched]]).tolist():
+def _typed_columns(trace: Trace, facts: Facts | None, rows: Accesses) -> AccessColumns:
+    """The accesses; without the site where its type is not that of what is read."""
+    site = rows.columns.site
+    for number in unique(site[rows.load]).tolist():
         known = trace.site(number, facts) if number else None
         if known is not None and known.kind not in ("load", "atomic"):
             # its type is that of where it writes to
-            site = np.where((site == number) & rows.load[watched], 0, site)
-    return AccessColumns(
-        watched,
-        site,
-        *take_rows(watched, columns.stack, columns.file, columns.offset, columns.size, columns.delta),
-    )
+            site = np.where((site == number) & rows.load, 0, site)
+    return replace(rows.columns, event=np.arange(len(rows)), site=site)
 
 
 def _sites(trace: Trace, facts: Facts | None, columns: AccessColumns) -> list[Site]:
@@ -132,18 +126,16 @@ def _by_place(
 
 
 def _sorted_by_access(
-    watched: Ints, accesses: int, found: FieldRows, extent: Ints, type_of: Ints, names: tuple[Variable, ...]
+    accesses: int, found: FieldRows, extent: Ints, type_of: Ints, names: tuple[Variable, ...]
 ) -> AccessedVariables:
     """The memberships by access and from the inside out. `extent` is by type, `type_of` by instance."""
     size = extent[type_of[found.instance]]
     order, _ = sort_rows(found.row, size, found.instance, found.field)
     row, instance, field, size = take_rows(order, *found, size)
-    bounds = np.searchsorted(row, np.arange(len(watched) + 1))
+    start = np.searchsorted(row, np.arange(accesses + 1))
     # all fields of a copy in its innermost struct are innermost
-    least = np.repeat(size[np.minimum(bounds[:-1], max(len(size) - 1, 0))], np.diff(bounds)) if len(size) else size
-    access = watched[row]
-    start = np.searchsorted(access, np.arange(accesses + 1))
-    return AccessedVariables(start, access, instance, field, size == least, size, names)
+    least = np.repeat(size[np.minimum(start[:-1], max(len(size) - 1, 0))], np.diff(start)) if len(size) else size
+    return AccessedVariables(start, row, instance, field, size == least, size, names)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crashcheck.analyzer.arrays import among, ranges
+from crashcheck.analyzer.arrays import ranges
 from crashcheck.runtime import trace_format as fmt
 from crashcheck.runtime.trace_format import Kind
 
@@ -77,27 +77,27 @@ def renumber_loads(
     accesses: Events,
     units: list[tuple[int, UnitDef]],
     stacks: dict[int, tuple[int, int]],
-) -> tuple[Events, Events, Events]:
-    """(loads of watched files, accesses to other memory, gaps), with threads, sites and stacks as events have them.
+) -> tuple[Events, Events]:
+    """(loads of watched files, gaps), with threads, sites and stacks as events have them.
 
     What no event knows gets numbers that none uses; such units and stacks are added to `units` and `stacks`.
     """
     kinds = accesses["kind"]
     if not len(accesses):
-        return accesses, accesses, accesses
+        return accesses, accesses
     bases, shifts = _site_shifts(raw, header, accesses, units)
     stack_numbers = _stack_numbers(header, accesses[kinds == Kind.STACK_DEF], bases, shifts, stacks)
     thread_numbers = _thread_numbers(header, accesses)
     result = []
-    for chosen in ([Kind.LOAD], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE], [Kind.LOAD_GAP]):
-        rows = accesses[among(kinds, chosen)]
+    for kind in (Kind.LOAD, Kind.LOAD_GAP):
+        rows = accesses[kinds == kind]
         rows["site"] = _shifted(rows["site"], bases, shifts)
         rows["stack"] = stack_numbers.of(rows["stack"])
         rows["thread"] = thread_numbers.of(rows["thread"])
         result.append(rows)
     # loads and gaps of one thread may share a number: the offset shows which was first
-    result[2]["offset"] = np.cumsum(kinds == Kind.LOAD)[kinds == Kind.LOAD_GAP]
-    return result[0], result[1], result[2]
+    result[1]["offset"] = np.cumsum(kinds == Kind.LOAD)[kinds == Kind.LOAD_GAP]
+    return result[0], result[1]
 
 
 @dataclass(frozen=True, slots=True)

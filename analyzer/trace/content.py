@@ -26,7 +26,7 @@ def content_digest(trace: Trace) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     seq = trace.events["seq"]
     pids = _in_order(trace.events["pid"])
-    for rows in (trace.events, trace.loads, trace.elsewhere, trace.gaps):
+    for rows in (trace.events, trace.loads, trace.gaps):
         digest.update(repr((len(rows), _COLUMNS)).encode())
         digest.update(np.searchsorted(seq, rows["seq"]).astype(np.int64).tobytes())
         digest.update(_numbered(rows["pid"], pids).tobytes())

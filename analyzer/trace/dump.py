@@ -47,8 +47,7 @@ def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iter
     """First what the trace is about, then its events in order.
 
     An event is `seq T<thread> <what happened>`, followed by ` @ file:line function` where `facts` know
-    the site and ` < caller < …` for its stack. With `loads`, reads and accesses to other memory are printed before the
-    event that has their number.
+    the site and ` < caller < …` for its stack. With `loads`, reads are printed before the event that has their number.
     """
     yield f"# crashcheck trace, version {fmt.VERSION}: {len(trace)} events, {len(trace.files)} files"
     for number in sorted(set(trace.files) - set(trace.inodes)):
@@ -81,16 +80,10 @@ def lines(trace: Trace, facts: Facts | None = None, loads: bool = False) -> Iter
 
 
 def _others(trace: Trace) -> Events:
-    """Loads, other memory and gaps between loads, in order."""
-    rows = np.concatenate([trace.gaps, trace.loads, trace.elsewhere])
+    """Loads, and gaps between them, in order."""
+    rows = np.concatenate([trace.gaps, trace.loads])
     # among loads of one number a gap is at its offset
-    rank = np.concatenate(
-        [
-            2 * trace.gaps["offset"].astype(np.int64),
-            2 * np.arange(len(trace.loads)) + 1,
-            np.zeros(len(trace.elsewhere), dtype=np.int64),
-        ]
-    )
+    rank = np.concatenate([2 * trace.gaps["offset"].astype(np.int64), 2 * np.arange(len(trace.loads)) + 1])
     return rows[np.lexsort((rank, rows["seq"]))]
 
 

@@ -102,11 +102,10 @@ class Trace:
     `truncated` is why the trace ends early, or empty. Nothing here is copied from the blob
     chunks: payloads are read from the mapped file when they are asked for.
 
-    `loads` are the reads of watched files, `elsewhere` accesses to other memory (`offset` is the address), both in
-    order of `seq`, and of one thread in its order. Those of `loads` took no number, unless other memory was recorded
-    too: one happened before the first event with the same `seq` or a higher one. Both may be empty; `events` is the
-    same with and without them. A repeated load from one place by one site and call stack may be left out, as long
-    as no other load by the same site and stack happened between.
+    `loads` are the reads of watched files, in order of `seq`, and of one thread in its order. They took no number: one
+    happened before the first event with the same `seq` or a higher one. There may be none; `events` is the same with
+    and without them. A repeated load from one place by one site and call stack may be left out, as long as no other
+    load by the same site and stack happened between.
 
     `gaps` are the places where the recorder began to leave loads of a thread out (`aux` 1), and where it continued with
     them (0): before the load that `offset` is the index of. Between gaps it left none out.
@@ -120,7 +119,6 @@ class Trace:
     raw: NDArray[np.uint8]  # the whole file, mapped
     _stacks: dict[int, tuple[int, int]] = field(repr=False)
     loads: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
-    elsewhere: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
     gaps: Events = field(default_factory=lambda: np.empty(0, dtype=fmt.EVENT))
     recorder: Recorder = Recorder.LINKED
     inodes: dict[int, Inode] = field(default_factory=dict)
@@ -221,11 +219,11 @@ def read(path: Path | str) -> Trace:
     _check_names(path, trace, inodes)
     _check_outputs(path, events)
     units = units_of(raw, events)
-    loads, elsewhere, gaps = renumber_loads(raw, header, accesses, units, stacks)
+    loads, gaps = renumber_loads(raw, header, accesses, units, stacks)
     _check_files(path, loads, files)
     ordered = tuple(sorted((unit for _, unit in units), key=lambda unit: unit.base))
     sites = _call_sites(path, trace)
-    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, elsewhere, gaps, recorder, inodes, sites)
+    return Trace(path, events, files, ordered, truncated, raw, stacks, loads, gaps, recorder, inodes, sites)
 
 
 def _files(path: Path, trace: Trace, inodes: Mapping[int, Inode]) -> dict[int, WatchedFile]:

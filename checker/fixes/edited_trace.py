@@ -112,7 +112,6 @@ def edited(graph: PersistenceGraph, insertions: Iterable[Insertion]) -> Edited:
         trace,
         events=events,
         loads=_spread(trace.loads, wide),
-        elsewhere=_spread(trace.elsewhere, wide),
         gaps=_spread(trace.gaps, wide),
     )
     return Edited(build(new, graph.model, graph.options), at)

@@ -81,9 +81,9 @@ enum cc_chunk_kind {
     CC_CHUNK_FREE = 0,           /* reserved but not yet initialised */
     CC_CHUNK_EVENTS = 1,
     CC_CHUNK_BLOB = 2,
-    CC_CHUNK_LOADS = 3,          /* records of reads and of other memory, and what they need: CC_LOAD*, CC_VOLATILE_*, CC_UNIT_DEF,
-                                  * CC_STACK_DEF, CC_THREAD_START. Their threads (the chunk's own too), sites and stacks are numbered
-                                  * apart from those of events; CC_THREAD_START shows which thread of events it is */
+    CC_CHUNK_LOADS = 3,          /* records of reads, and what they need: CC_LOAD*, CC_UNIT_DEF, CC_STACK_DEF, CC_THREAD_START. Their
+                                  * threads (the chunk's own too), sites and stacks are numbered apart from those of events;
+                                  * CC_THREAD_START shows which thread of events it is */
 };
 
 struct cc_chunk_header {         /* CC_CHUNK_HEADER_BYTES, padded with zeros */
@@ -147,11 +147,9 @@ enum cc_event_kind {
     CC_MARK_END = 10,    /* crashcheck_op_end; aux: the same ordinal */
     CC_OUTPUT = 11,      /* offset: bytes of standard output written so far; aux: cc_output_kind; payload: the first bytes that were
                           * written, at most CC_OUTPUT_BYTES (of CC_OUTPUT_STDOUT only with CC_RECORDER_SYSCALLS) */
-    /* Reads of pool files, and accesses to other memory; only in chunks of loads. No payload; flags: cc_store_flags. */
+    /* Reads of pool files; only in chunks of loads. No payload; flags: cc_store_flags. */
     CC_LOAD = 12,            /* a read through a mapping, before it executes. It takes no number: `seq` is that of the next event of
                               * the run, and several may share one; within a thread their place in the chunks orders them */
-    CC_VOLATILE_LOAD = 13,   /* the same of other memory; file: 0; offset: the address */
-    CC_VOLATILE_STORE = 14,
     CC_LOAD_GAP = 15,        /* aux 1: from here on this thread's reads are left out; aux 0: up to here. `seq` as of a read */
     /* Definitions; they precede their first use in seq order. */
     CC_FILE_DEF = 16,    /* file: id; payload: its path relative to the pool folder, UTF-8 as given by the system (size bytes); offset: size when first seen; flags: 1 if it existed when first seen */

@@ -23,16 +23,12 @@ static bool is_covered(where at, const void *target, size_t size)
 void cc_copies(where at, void *target, const void *source, size_t size)
 {
     cc_copied_from(at, source, size);
-    if (at.unit)
-        cc_wrote_elsewhere(at, target, size, BULK);
     if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, source, 0, size, BULK, 0);
 }
 
 void cc_fills(where at, void *target, int byte, size_t size)
 {
-    if (at.unit)
-        cc_wrote_elsewhere(at, target, size, BULK);
     if (cc_range_in_window(target, size) && !is_covered(at, target, size))
         cc_update(at, 0, target, NULL, byte & 0xff, size, BULK, 0);
 }
@@ -64,22 +60,12 @@ uint64_t cc_will_fill(const void *target, size_t size)
     return cc_range_in_window(target, size) ? cc_number(1) : 0;
 }
 
-/* In a file. The order of threads' accesses to other memory, which the guard learns, has only what other models write. */
-static void filled(where at, uint64_t seq, void *target, size_t size)
+void cc_has_filled(where at, uint64_t seq, void *target, size_t size)
 {
     int saved = errno;
     if (seq && size)
         cc_update(at, seq, target, target, 0, size, BULK, 0);
     errno = saved;
-}
-
-void cc_has_filled(where at, uint64_t seq, void *target, size_t size)
-{
-    int saved = errno;
-    if (at.unit && size)
-        cc_wrote_elsewhere(at, target, size, BULK);
-    errno = saved;
-    filled(at, seq, target, size);
 }
 
 MODEL_FILLS(char *, strncpy, (char *restrict target, const char *restrict source, size_t size), target, size, size,
@@ -227,7 +213,7 @@ EXPORTED size_t cc_wrap_strlcat(char *target, const char *source, size_t capacit
 
 /* What instrumented code alone is recorded to call: other code does all the time, on memory of its own. */
 #define GIVES(result, name, parameters, target, most, size, arguments)                                                     \
-    WRAP(result, name, parameters, name arguments, FILLS_AS(filled, result, target, most, size, name arguments))
+    WRAP(result, name, parameters, name arguments, FILLS(result, target, most, size, name arguments))
 
 GIVES(time_t, time, (time_t * target), target, sizeof *target, sizeof *target, (target))
 GIVES(int, clock_gettime, (clockid_t clock, struct timespec *target), target, sizeof *target, got ? 0 : sizeof *target,
@@ -247,7 +233,7 @@ static void sorted(where at, void *target, size_t count, size_t size, __compar_f
 {
     uint64_t seq = cc_will_fill(target, count * size);
     qsort(target, count, size, compare);
-    filled(at, seq, target, count * size);
+    cc_has_filled(at, seq, target, count * size);
 }
 WRAP(void, qsort, (void *target, size_t count, size_t size, __compar_fn_t compare), qsort(target, count, size, compare),
      sorted(at, target, count, size, compare))

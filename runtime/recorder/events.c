@@ -155,8 +155,6 @@ void cc_store(const void *target, const void *value, uint64_t size, uint64_t ins
 {
     if (cc_recording) {
         where at = {unit, index, depth};
-        cc_turn_take();
-        cc_wrote_elsewhere(at, target, size, flags);
         cc_update(at, 0, target, value, 0, size, (uint8_t)flags, instance);
     }
 }
@@ -166,10 +164,6 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
 {
     if (UNLIKELY(!cc_recording))
         return;
-    if (UNLIKELY(cc_all_memory)) {
-        cc_turn_take();
-        cc_wrote_elsewhere((where){unit, index, depth}, target, size, flags);
-    }
     WITH_WRITER (writer) {
         uintptr_t address = (uintptr_t)target;
         if (LIKELY(cc_region(writer, address, NULL) && writer->last.end - address >= size)) {
@@ -196,7 +190,6 @@ void cc_store_word(const void *target, uint64_t value, uint32_t size, uint64_t i
 static bool words(where at, uintptr_t begin, uintptr_t end, const unsigned char *bytes, uint32_t flags, uint64_t instance)
 {
     bool found = false;
-    cc_wrote_elsewhere(at, (void *)begin, end - begin, flags);
     WITH_WRITER (writer) {
         found = cc_region(writer, begin, NULL) || cc_region(writer, end - 1, NULL);
         if (found)
@@ -216,7 +209,6 @@ void cc_store_masked(const void *target, const void *value, const unsigned char 
     uintptr_t begin = base, end = base; /* of the words found so far */
     if (!cc_recording)
         return;
-    cc_turn_take();
     for (uint32_t lane = 0; lane <= lanes; lane++) {
         uintptr_t low = base + lane * lane_bytes;
         if (lane < lanes && !enabled[lane])
@@ -239,8 +231,6 @@ void cc_store_masked(const void *target, const void *value, const unsigned char 
 void cc_copy(const void *target, const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit,
              uint32_t index, uint32_t depth)
 {
-    if (cc_recording)
-        cc_wrote_elsewhere((where){unit, index, depth}, target, size, CC_STORE_BULK);
     if (cc_recording && cc_range_in_window(target, size)) {
         cc_update((where){unit, index, depth}, 0, target, source, 0, size, CC_STORE_BULK, instance);
         cc_thread.covered = target;
@@ -251,10 +241,6 @@ void cc_copy(const void *target, const void *source, uint64_t size, uint64_t ins
 void cc_fill(const void *target, uint32_t byte, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index,
              uint32_t depth)
 {
-    if (cc_recording) {
-        cc_turn_take();
-        cc_wrote_elsewhere((where){unit, index, depth}, target, size, CC_STORE_BULK);
-    }
     if (cc_recording && cc_range_in_window(target, size)) {
         cc_update((where){unit, index, depth}, 0, target, NULL, (int)(byte & 0xff), size, CC_STORE_BULK, instance);
         cc_thread.covered = target;
@@ -287,8 +273,6 @@ void cc_atomic_begin(const void *target)
         thread->atomic_stripe = 0;
     }
     uint64_t stripe = STRIPES, seq = 0;
-    thread->atomic_elsewhere = 0;
-    cc_turn_take();
     WITH_WRITER (writer) {
         if (cc_region(writer, (uintptr_t)target, NULL)) {
             uint64_t line = (writer->last.offset + ((uintptr_t)target - writer->last.start)) >> 6;
@@ -300,23 +284,9 @@ void cc_atomic_begin(const void *target)
         uint64_t signals = cc_lock(&stripes[stripe]);
         thread->atomic_signals = signals;
         thread->atomic_stripe = (uint32_t)stripe + 1;
-        seq = cc_number(cc_all_memory ? 4 : 3); /* a definition of the unit, a fence, a read if it needs a number, a store */
+        seq = cc_number(3); /* a definition of the unit, a fence, a store */
     }
     thread->atomic_seq = seq;
-    thread->atomic_elsewhere = cc_all_memory && !seq;
-}
-
-/* The end of a bracket around memory that is no file's. */
-static void end_elsewhere(where at, const void *target, uint32_t size, uint32_t locked, uint32_t done)
-{
-    if (locked && cc_fence_wanted)
-        cc_fence_at(at, CC_LOCKED);
-    if (!cc_thread.atomic_elsewhere || !cc_recording)
-        return;
-    if (done & CC_ATOMIC_READ)
-        cc_load_at(at, 0, target, size, 0, CC_STORE_ATOMIC);
-    if (done & CC_ATOMIC_STORED)
-        cc_wrote_elsewhere(at, target, size, CC_STORE_ATOMIC);
 }
 
 /* The fence of a locked instruction, if there is anything that it could order. */
@@ -331,7 +301,7 @@ static void fence_in_bracket(struct writer *writer, where at, uint64_t seq)
     cc_thread.touched = 0;
 }
 
-/* What the bracket reserved, from `seq` on: a unit's definition, a fence, a read if it needs a number, a store. */
+/* What the bracket reserved, from `seq` on: a unit's definition, a fence, a store. */
 static void record_atomic(where at, uint64_t seq, const void *target, uint32_t size, uint32_t locked, uint32_t done,
                           uint64_t instance)
 {
@@ -341,7 +311,7 @@ static void record_atomic(where at, uint64_t seq, const void *target, uint32_t s
         if (locked)
             fence_in_bracket(writer, at, seq + 1);
         if (done & CC_ATOMIC_STORED)
-            update(writer, at, seq + (cc_all_memory ? 3 : 2), (uintptr_t)target, target, 0, size, CC_STORE_ATOMIC, instance);
+            update(writer, at, seq + 2, (uintptr_t)target, target, 0, size, CC_STORE_ATOMIC, instance);
     }
     if (cc_loads && cc_recording && (done & CC_ATOMIC_READ))
         cc_load_at(at, seq + 2, target, size, instance, CC_STORE_ATOMIC);
@@ -353,7 +323,8 @@ void cc_atomic_end(const void *target, uint32_t size, uint32_t locked, uint32_t 
     struct thread *thread = &cc_thread;
     where at = {unit, index, depth};
     if (!thread->atomic_seq) {
-        end_elsewhere(at, target, size, locked, done);
+        if (locked && cc_fence_wanted)
+            cc_fence_at(at, CC_LOCKED);
         return;
     }
     if (cc_recording)

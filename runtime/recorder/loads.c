@@ -1,5 +1,4 @@
-/* Records of reads of pool files and, where wanted, of accesses to all other memory. The numbers of events do not depend on
- * them. */
+/* Records of reads of pool files. The numbers of events do not depend on them. */
 #include <sys/mman.h>
 
 #include "recorder/loads.h"
@@ -38,77 +37,6 @@ struct load_writer {
  * the counts, and may lose some. */
 HIDDEN __thread uint32_t cc_load_left_out TLS_MODEL;
 HIDDEN uint8_t cc_load_met[SITES_MET];
-
-void cc_loads_start(const char *loads, const char *memory)
-{
-    cc_all_memory = memory && raw_length(memory) == 3 && raw_same(memory, "all", 3);
-    cc_loads = cc_all_memory || (loads && loads[0] == '1');
-    if (cc_all_memory) {
-        cc_window_bytes = cc_load_window_bytes = UINTPTR_MAX;
-        cc_load_on = CC_LOADS_ALL;
-    }
-}
-
-/* While all memory is recorded one thread at a time accesses it: from the record of an access until its code has
- * executed. Whoever has the turn runs straight on to where it gives it up, unless a fault jumps out of that; then others
- * would wait for ever, hence the bound. A signal handler in between shares the turn of the code that it interrupted. */
-#define TURNS_SPUN 20000u
-#define TURNS_WAITED (TURNS_SPUN + 4000u) /* the last ones 100 us each: whoever has it may be kept from running */
-static _Atomic uint32_t turn; /* load_id of who has it */
-
-static void be_known(void)
-{
-    struct thread *thread = &cc_thread;
-    if (UNLIKELY(*cc_alive == 0))
-        cc_child();
-    if (UNLIKELY(!thread->load_id)) {
-        thread->load_id = __atomic_fetch_add(&cc_header->next_load_thread, 1, __ATOMIC_RELAXED);
-        cc_thread_begins();
-    }
-}
-
-/* For more of one access: its parts are numbered with nobody in between. */
-void cc_turn_keep(void)
-{
-    be_known();
-    uint32_t own_id = cc_thread.load_id;
-    for (uint32_t waited = 0; waited < TURNS_WAITED; waited++) {
-        uint32_t other = 0;
-        if (atomic_compare_exchange_strong_explicit(&turn, &other, own_id, memory_order_acquire, memory_order_relaxed) ||
-            other == own_id)
-            return;
-        if (waited >= TURNS_SPUN)
-            raw3(SYS_nanosleep, (long)&(struct timespec){0, 100000}, 0, 0);
-        else if (waited % 64 < 48)
-            __builtin_ia32_pause();
-        else
-            raw3(SYS_sched_yield, 0, 0, 0);
-    }
-    atomic_store_explicit(&turn, own_id, memory_order_release);
-}
-
-HIDDEN __attribute__((used)) void cc_access_done(void);
-void cc_access_done(void)
-{
-    uint32_t own_id = cc_thread.load_id;
-    atomic_compare_exchange_strong_explicit(&turn, &own_id, 0, memory_order_release, memory_order_relaxed);
-}
-
-/* For an access of its own: whatever precedes it has executed, and others may go first. */
-void cc_turn_take(void)
-{
-    if (!cc_all_memory)
-        return;
-    if (cc_thread.load_id)
-        cc_access_done();
-    cc_turn_keep();
-}
-
-/* In a forked child: whoever had it is not there. */
-void cc_turn_reset(void)
-{
-    atomic_store(&turn, 0);
-}
 
 /* Which thread of events this is, as soon as it is one and has something to record or ends: the last read before its first event
  * may be the last of all. */
@@ -151,7 +79,10 @@ static struct load_writer *writer_slow(uint32_t level)
     struct thread *thread = &cc_thread;
     if (!cc_recording || level >= LEVELS)
         return NULL;
-    be_known();
+    if (UNLIKELY(!thread->load_id)) {
+        thread->load_id = __atomic_fetch_add(&cc_header->next_load_thread, 1, __ATOMIC_RELAXED);
+        cc_thread_begins();
+    }
     if (!thread->loads[level]) {
         long mapped =
             raw6(SYS_mmap, 0, sizeof(struct load_writer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -212,7 +143,7 @@ static inline uint8_t *met(where at)
 /* Whether a read is left out. */
 static bool left_out(where at)
 {
-    if (LIKELY(!cc_load_left_out) || cc_all_memory)
+    if (LIKELY(!cc_load_left_out))
         return false;
     if (*met(at) < MET_ENOUGH) {
         cc_load_left_out = 0;
@@ -264,45 +195,8 @@ static void sampled(struct load_writer *loads, uint32_t level, uint64_t seq)
 static void put(struct writer *writer, struct cc_event *event, uint64_t seq)
 {
     name_thread(writer);
-    event->seq = seq ? seq : cc_all_memory ? cc_number(1) : cc_load_seq();
+    event->seq = seq ? seq : cc_load_seq();
     cc_put(writer, event);
-}
-
-/* An access to memory that is no file's, except what of it is. */
-static void elsewhere(struct writer *writer, where at, uintptr_t start, uint64_t size, uint8_t kind, uint32_t flags)
-{
-    struct cc_event event = {.kind = kind, .flags = (uint8_t)flags, .instance_delta = CC_NO_INSTANCE};
-    event.site = cc_load_site(writer, at.unit, at.index);
-    event.stack = cc_stack(writer, at.depth);
-    while (size) {
-        uintptr_t next = 0;
-        uint64_t part;
-        if (cc_region(writer, start, &next)) {
-            part = writer->last.end - start < size ? writer->last.end - start : size;
-        } else {
-            part = next && next - start < size ? next - start : size;
-            if (part > LONGEST_UPDATE)
-                part = LONGEST_UPDATE;
-            event.offset = start;
-            event.size = (uint32_t)part;
-            put(writer, &event, 0);
-        }
-        start += part;
-        size -= part;
-    }
-}
-
-/* Every store comes by here before it executes; what of it is a file's becomes an event. */
-void cc_wrote_elsewhere(where at, const void *target, uint64_t size, uint32_t flags)
-{
-    if (LIKELY(!cc_all_memory) || !size)
-        return;
-    cc_turn_keep();
-    uint32_t level;
-    struct load_writer *loads = enter(&level);
-    if (loads)
-        elsewhere(&loads->writer, at, (uintptr_t)target, size, CC_VOLATILE_STORE, flags);
-    cc_leave();
 }
 
 /* How many of `size` bytes at `source` one record can hold: they are in the region found last. */
@@ -337,7 +231,7 @@ static void load(struct load_writer *loads, uint32_t level, where at, uint64_t s
         event.size = (uint32_t)part;
         uint64_t delta = source - instance;
         event.instance_delta = instance && delta < CC_NO_INSTANCE ? (uint32_t)delta : CC_NO_INSTANCE;
-        if (cc_all_memory || !seen_before(loads, level, &event))
+        if (!seen_before(loads, level, &event))
             put(writer, &event, seq);
         else
             name_thread(writer);
@@ -347,16 +241,11 @@ static void load(struct load_writer *loads, uint32_t level, where at, uint64_t s
 /* `seq`: that of the event that the load belongs to, or 0. */
 void cc_load_at(where at, uint64_t seq, const void *source, uint64_t size, uint64_t instance, uint32_t flags)
 {
-    if (UNLIKELY(cc_all_memory))
-        cc_turn_keep();
-    else if (left_out(at))
+    if (left_out(at))
         return;
     uint32_t level;
     struct load_writer *loads = enter(&level);
-    if (UNLIKELY(loads && cc_all_memory)) {
-        elsewhere(&loads->writer, at, (uintptr_t)source, size, CC_VOLATILE_LOAD, flags);
-        load(loads, level, at, seq, (uintptr_t)source, size, instance, flags);
-    } else if (LIKELY(loads != NULL)) {
+    if (LIKELY(loads != NULL)) {
         sample(loads, level, at, seq);
         load(loads, level, at, seq, (uintptr_t)source, size, instance, flags);
         sampled(loads, level, seq);
@@ -385,12 +274,9 @@ void cc_access(const struct cc_access *access, struct cc_unit *unit)
     if (depth > CC_STACK_MAX - 1)
         depth = CC_STACK_MAX - 1;
     where at = {unit, (uint32_t)access->site, depth};
-    cc_turn_take();
     uint8_t flags = (uint8_t)(access->packed >> 1);
-    if (flags & CC_ACCESS_WRITES) {
-        cc_wrote_elsewhere(at, (const void *)access->address, access->packed >> 9, flags & (CC_ACCESS_WRITES - 1));
+    if (flags & CC_ACCESS_WRITES)
         return;
-    }
     uint64_t instance = access->delta == UINT64_MAX ? 0 : access->address - access->delta;
     cc_load_at(at, 0, (const void *)access->address, access->packed >> 9, instance, flags);
 }
@@ -434,8 +320,7 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         PASS_ACCESS_TO(cc_access)
         ".size cc_access_entry, .-cc_access_entry\n"
         ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
-        "cc_access_done_entry:\n" KEEPING_REGISTERS("call cc_access_done\n")
-        "ret\n"
+        "cc_access_done_entry: ret\n"
         ".size cc_access_done_entry, .-cc_access_done_entry\n");
 
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth)

@@ -9,7 +9,7 @@ uint32_t cc_pid;
 static uint64_t always_alive = 1;
 volatile uint64_t *cc_alive = &always_alive;
 void (*cc_child)(void);
-bool cc_loads, cc_all_memory, cc_executed;
+bool cc_loads, cc_executed;
 static pthread_key_t thread_key;
 
 /* Recording ends for this process, and for others when they need their next chunk; the program continues. */

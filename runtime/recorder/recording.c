@@ -54,7 +54,6 @@ static void child(void)
         if (thread->writers[level])
             cc_writer_forget(thread->writers[level], true);
     cc_loads_forget(false);
-    cc_turn_reset();
     cc_regions_reset_lock();
     cc_stripes_reset();
     cc_file_ids_reset_lock();
@@ -95,7 +94,7 @@ static void start(void)
         return;
     }
     cc_notes_start(trace);
-    cc_loads_start(getenv("CRASHCHECK_LOADS"), getenv("CRASHCHECK_MEMORY"));
+    cc_loads = getenv("CRASHCHECK_LOADS") != NULL;
     if (!cc_stacks_start() || !cc_process_start(child, thread_ends)) {
         cc_stop(CC_STATUS_TOO_MANY);
         return;

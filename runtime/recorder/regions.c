@@ -144,8 +144,6 @@ void cc_region_add(const struct region *region)
     atomic_store(&count, used + 1);
     end_change();
     widen(&cc_mapped_start, &cc_mapped_bytes, region->start, region->end);
-    if (cc_all_memory)
-        return;
     /* A store may begin below, in a mapping that is not watched, and continue in this one. */
     widen(&cc_window_start, &cc_window_bytes, region->start - PAGE, region->end);
     if (cc_loads) {

@@ -48,7 +48,7 @@ def test_the_least_file_gets_the_documented_defaults() -> None:
     assert got.model == config.ModelConfig("px86", 0, "ext4")
     assert got.strategy == config.StrategyConfig("ranked", 2)
     assert got.budget == config.BudgetConfig(300.0, None)
-    assert got.record == config.RecordConfig("persistent", "refuse")
+    assert got.record == config.RecordConfig("refuse")
 
 
 def test_calls_are_searched_under_a_model_of_a_file_system_without_naming_one() -> None:
@@ -97,11 +97,11 @@ def test_every_key_is_read() -> None:
         seconds = 60
         states = 1000
         [record]
-        memory = "all"
+        io_uring = "allow"
     """)
     assert got.setup.command == Command("./program create '{pool}/a b.db'", ("./program", "create", "{pool}/a b.db"))
     assert (got.workload.env, got.setup.env) == ({"SEED": "1"}, {"MODE": "create"})
-    assert got.record.memory == "all"
+    assert got.record.io_uring == "allow"
     assert got.workload.timeout_s == 5.0
     assert got.pool.files == ("*.db", "log/*")
     assert (got.check.first, got.check.timeout_s, got.check.memory_mib) == ("skip", 0.5, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 KINDS = {
     1: "STORE", 2: "WRITE", 3: "TRUNCATE", 4: "CREATE", 5: "FLUSH", 6: "FENCE", 7: "SYNC_BEGIN", 8: "SYNC_END",
     9: "MARK_BEGIN", 10: "MARK_END", 11: "OUTPUT", 16: "FILE_DEF", 17: "UNIT_DEF", 18: "STACK_DEF", 19: "THREAD_START",
-    12: "LOAD", 13: "VOLATILE_LOAD", 14: "VOLATILE_STORE", 15: "LOAD_GAP",
+    12: "LOAD", 15: "LOAD_GAP",
     20: "MAP", 21: "UNMAP", 22: "FORK", 23: "EXEC", 24: "DLOPEN", 25: "EXIT", 26: "UNMODELLED",
     27: "UNLINK", 28: "RENAME", 29: "CONTENT",
 }  # fmt: skip

@@ -45,7 +45,7 @@ class TraceBuilder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[tuple[int, int, dict[str, int]]] = []  # thread, pid, fields
-        self.accesses: list[tuple[int, int, dict[str, int]]] = []  # the same, of loads and volatile memory
+        self.accesses: list[tuple[int, int, dict[str, int]]] = []  # the same, of loads
         self.blob = bytearray()
         self.seq = 0
         self.current_thread = 1
@@ -120,14 +120,10 @@ class TraceBuilder:
             self._record(Kind.CONTENT, file=self._file(to), offset=low, data=content[low : low + 4096])
         return self._record(Kind.RENAME, file=self._file(to), aux=self._file(file) if file else 0, offset=len(content))
 
-    # Reads, and other memory.
+    # Reads.
     def load(self, file: str, offset: int, size: int = 8, **fields: int) -> int:
         """Takes no seq of its own: it has that of the next event."""
         return self._access(Kind.LOAD, self.seq + 1, file=self._file(file), offset=offset, size=size, **fields)
-
-    def volatile(self, kind: Kind, address: int, size: int = 8, **fields: int) -> int:
-        self.seq += 1
-        return self._access(kind, self.seq, file=0, offset=address, size=size, **fields)
 
     def loads_left_out(self, begins: bool) -> int:
         """A gap between loads of this thread begins, or ends."""

@@ -15,15 +15,12 @@ HIDDEN uint64_t cc_will_fill(const void *target, size_t size);
 HIDDEN void cc_has_filled(where at, uint64_t seq, void *target, size_t size);
 
 /* `most`: bytes that it may write at `target`; `size`: that it wrote, given its result `got`. */
-#define FILLS(type, target, most, size, call) FILLS_AS(cc_has_filled, type, target, most, size, call)
-
-/* `has_filled` takes note. */
-#define FILLS_AS(has_filled, type, target, most, size, call)                                                           \
+#define FILLS(type, target, most, size, call)                                                                          \
     (__extension__({                                                                                                   \
         void *target_ = (target);                                                                                      \
         uint64_t seq_ = cc_will_fill(target_, most);                                                                   \
         type got = (call);                                                                                             \
-        has_filled(at, seq_, target_, size);                                                                           \
+        cc_has_filled(at, seq_, target_, size);                                                                        \
         got;                                                                                                           \
     }))
 

@@ -37,7 +37,6 @@ struct thread {
     uint32_t atomic_stripe; /* stripe + 1 that this thread's open atomic bracket holds */
     uint64_t atomic_seq;    /* first of the numbers it reserved; 0: target not persistent */
     uint64_t atomic_signals;
-    uint32_t atomic_elsewhere; /* the bracket is around other memory than a file's */
     struct cc_called called; /* of a process that the recorder of system calls follows */
 };
 
@@ -45,7 +44,6 @@ extern HIDDEN __thread struct thread cc_thread TLS_MODEL;
 extern HIDDEN volatile uint64_t *cc_alive; /* wiped to 0 by the kernel in a forked child */
 extern HIDDEN uint32_t cc_pid;
 extern HIDDEN bool cc_loads;               /* reads of pool files are recorded */
-extern HIDDEN bool cc_all_memory;          /* and accesses to other memory */
 extern HIDDEN bool cc_executed;            /* this process runs a program of its own, not its parent's */
 
 /* Whoever needs a writer or a number in a forked child calls it first: the parts above have nothing of the parent's then. */

@@ -74,9 +74,6 @@ name = "px86"
 # seconds = 300          # time for the search; the report lists what was not covered
 # states = 100000        # crash states to check; if only this is given, there is no time limit
 
-# [record]
-# memory = "persistent"  # "all": record loads and stores of volatile memory, too; slower
-
 # [report]
 # fail_on = "warning"    # exit with 1 for findings of this severity or higher: "none", "note", "warning" or "error"
 

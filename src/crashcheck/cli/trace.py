@@ -12,7 +12,7 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     dump = actions.add_parser("dump", help="print a trace as text, one event per line")
     dump.add_argument("file", type=Path, help="a trace file (trace.cct)")
-    dump.add_argument("--loads", action="store_true", help="recorded reads and accesses to other memory, too")
+    dump.add_argument("--loads", action="store_true", help="recorded reads, too")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -153,7 +153,6 @@ class BudgetConfig:
 class RecordConfig:
     """[record]: how the workload is recorded."""
 
-    memory: Literal["persistent", "all"] = "persistent"  # "all": also memory that a crash loses
     io_uring: Literal["refuse", "allow"] = "refuse"  # of a traced program: "allow" gives up the verdict
 
 

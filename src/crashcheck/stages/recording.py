@@ -211,7 +211,6 @@ def workload_in(config: Config, folder: Path, number: int = 1) -> Workload:
         setup_env={**config.setup.env, **config.dax},
         setup_timeout_s=config.setup.timeout_s,
         loads=needs_loads(config),
-        memory=config.record.memory,
         io_uring=config.record.io_uring,
         descriptors=config.check.descriptors,
         recorder=config.workload.recorder,
@@ -414,7 +413,7 @@ def _reads_of_check(config: Config, run: RecordedRun, keep_on: KeepOn) -> CheckR
             stdout=run.recording.stdout,
             operations=no_operations,
         )
-        done = record(replace(check, loads=True, memory=config.record.memory), folder)
+        done = record(replace(check, loads=True), folder)
         if done.end.exit_code != 0:
             return Unread(f"with its reads recorded it {done.end.text(config.check.timeout_s)}", failed=True)
         if not done.trace.exists():

@@ -19,9 +19,8 @@ from support.scripts import KEY, Given, dependence
 from support.scripts import given as dependences_given
 from support.tracing import TraceBuilder
 
-SITES = 6  # 1, 2: loads; 3, 4: stores; 5: volatile load; 6: volatile store
-LOADS, STORES, VOLATILE_LOAD, VOLATILE_STORE = (1, 2), (3, 4), 5, 6
-HOPS = 3
+SITES = 4
+LOADS = (1, 2)  # the others are stores
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,12 @@ class Access:
     stack: tuple[int, ...]  # outermost first
     word: int
     load: bool
-    volatile: bool
 
 
 STACKS: tuple[tuple[int, ...], ...] = ((), (7,), (8,), (7, 8), (7, 7), (8, 7))
 
 access = st.builds(
-    lambda number, thread, stack, word: Access(
-        number, thread, STACKS[stack], word, number in LOADS or number == VOLATILE_LOAD, number >= VOLATILE_LOAD
-    ),
+    lambda number, thread, stack, word: Access(number, thread, STACKS[stack], word, number in LOADS),
     st.integers(1, SITES),
     st.sampled_from([1, 1, 1, 2]),
     st.integers(0, len(STACKS) - 1),
@@ -47,7 +43,7 @@ access = st.builds(
 )
 static = st.tuples(
     st.integers(1, SITES),
-    st.sampled_from([1, 2, 5]),
+    st.sampled_from(LOADS),
     st.sampled_from(["c", "a", "v", "ca", "cv", "av"]),
     st.booleans(),
 )
@@ -64,11 +60,8 @@ def recorded(folder: Path, run: list[Access]) -> Trace:
     for one in run:
         with trace.thread(one.thread):
             fields = {"site": one.site, "stack": stacks[one.stack]}
-            if one.volatile:
-                kind = Kind.VOLATILE_LOAD if one.load else Kind.VOLATILE_STORE
-                trace.volatile(kind, 4096 + 8 * one.word, 8, **fields)
-            elif one.load:
-                trace.gap()  # all of memory is recorded: each access has a number
+            if one.load:
+                trace.gap()  # then those of all threads are in this order
                 trace.load("f", 8 * one.word, 8, **fields)
             else:
                 trace.event(Kind.STORE, data=bytes(8), file=1, offset=8 * one.word, **fields)
@@ -95,45 +88,14 @@ def bound(run: list[Access], at: int, on: int, inherited: bool) -> int | None:
 
 
 def reference(run: list[Access], static_: list[tuple[int, int, str, bool]]) -> dict[tuple[int, int], int]:
-    """{(access, load): how} of all edges between accesses to watched memory."""
-    merged: dict[tuple[int, int], list[tuple[str, bool]]] = {}
-    for site, on, how, inherited in static_:
-        merged.setdefault((site, on), []).append((how, inherited))
+    """{(access, load): how} of all edges."""
     found: dict[tuple[int, int], int] = {}
-
-    def follow(origin: int, at: int, control: bool, value: bool, address: bool, hops: int, first: bool) -> None:
-        for (site, on), kinds in merged.items():
-            if site != run[at].site:
-                continue
-            for how, inherited in kinds:
-                load = bound(run, at, on, inherited)
-                if load is None:
-                    continue
-                if first:
-                    now = "c" in how, "v" in how, "a" in how
-                else:
-                    data = value or address
-                    now = (
-                        control or "c" in how,
-                        value and "v" in how,
-                        (address and "v" in how) or (data and "a" in how and "v" not in how),
-                    )
-                if not any(now):
-                    continue
-                if not run[load].volatile:
-                    if load != origin:
-                        mask = CONTROL * now[0] | VALUE * now[1] | ADDRESS * now[2]
-                        found[origin, load] = found.get((origin, load), 0) | mask
-                elif hops:
-                    writes = [
-                        o for o in range(load) if run[o].volatile and not run[o].load and run[o].word == run[load].word
-                    ]
-                    if writes:
-                        follow(origin, writes[-1], *now, hops - 1, False)
-
     for at, one in enumerate(run):
-        if not one.volatile:
-            follow(at, at, False, False, False, HOPS, True)
+        for site, on, how, inherited in static_:
+            load = bound(run, at, on, inherited) if site == one.site else None
+            if load not in (None, at):
+                mask = CONTROL * ("c" in how) | VALUE * ("v" in how) | ADDRESS * ("a" in how)
+                found[at, load] = found.get((at, load), 0) | mask
     return found
 
 
@@ -157,11 +119,11 @@ def edges_of(folder: Path, run: list[Access], *static_: tuple[int, int, str, boo
 
 
 def a_load(site: int = 1, stack: tuple[int, ...] = (), thread: int = 1) -> Access:
-    return Access(site, thread, stack, 0, True, False)
+    return Access(site, thread, stack, 0, True)
 
 
 def a_store(stack: tuple[int, ...] = (), thread: int = 1) -> Access:
-    return Access(3, thread, stack, 1, False, False)
+    return Access(3, thread, stack, 1, False)
 
 
 def test_an_access_depends_on_the_latest_read(tmp_path: Path) -> None:
@@ -192,28 +154,6 @@ def test_frames_decide_which_reads_count(
 def test_a_nearer_frame_wins_over_a_later_read(tmp_path: Path) -> None:
     run = [a_load(stack=(7,)), a_load(stack=(8,)), a_store(stack=(7,))]
     assert edges_of(tmp_path, run, (3, 1, "v", False)) == {(2, 0): VALUE}
-
-
-def test_a_value_that_passes_through_volatile_memory_is_followed_to_its_read(tmp_path: Path) -> None:
-    run = [
-        a_load(),
-        Access(VOLATILE_STORE, 1, (), 2, False, True),
-        Access(VOLATILE_LOAD, 1, (), 2, True, True),
-        a_store(),
-    ]
-    static_ = (VOLATILE_STORE, 1, "v", False), (3, VOLATILE_LOAD, "v", False)
-    assert edges_of(tmp_path, run, *static_) == {(3, 0): VALUE}
-
-
-def test_a_test_on_the_way_through_volatile_memory_makes_it_control(tmp_path: Path) -> None:
-    run = [
-        a_load(),
-        Access(VOLATILE_STORE, 1, (), 2, False, True),
-        Access(VOLATILE_LOAD, 1, (), 2, True, True),
-        a_store(),
-    ]
-    static_ = (VOLATILE_STORE, 1, "c", False), (3, VOLATILE_LOAD, "v", False)
-    assert edges_of(tmp_path, run, *static_) == {(3, 0): CONTROL}
 
 
 def test_nothing_is_joined_across_a_gap_between_loads_nor_in_one(tmp_path: Path) -> None:

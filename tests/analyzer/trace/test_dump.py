@@ -65,7 +65,6 @@ def test_reads_are_listed_on_demand_before_the_event_that_follows(tmp_path: Path
     t.store("a", 8, 1, 7)
     t.loads_left_out(False)
     t.load("a", 64)
-    t.volatile(Kind.VOLATILE_LOAD, 0x1000)
     trace = t.trace()
     assert list(lines(trace, loads=True))[2:] == [
         "1 T1 file-def a+0x1000,1 = a flags=0x1",
@@ -73,7 +72,6 @@ def test_reads_are_listed_on_demand_before_the_event_that_follows(tmp_path: Path
         "3 T1 load a+0x20,4",
         "3 T1 loads are left out from here",
         "3 T1 store a+0x8,1 = 07",
-        "4 T1 volatile-load -+0x1000,8",
         "4 T1 loads are recorded again",
         "4 T1 load a+0x40,8",
     ]

@@ -1,4 +1,4 @@
-"""Reads of watched files and accesses to other memory, recorded from compiled programs."""
+"""Reads of watched files, recorded from compiled programs."""
 
 from __future__ import annotations
 
@@ -80,11 +80,9 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
     return build
 
 
-def run(program: Path, loads: bool = False, memory: str = "persistent", *arguments: str) -> tuple[Trace, str]:
+def run(program: Path, loads: bool = False) -> tuple[Trace, str]:
     work = program.parent / f"record-{len(os.listdir(program.parent))}"
-    recording = record(
-        Workload([str(program), "{pool}", *arguments], ["*.db"], loads=loads, memory=memory, timeout_s=60.0), work
-    )
+    recording = record(Workload([str(program), "{pool}"], ["*.db"], loads=loads, timeout_s=60.0), work)
     return read(recording.trace), recording.stdout.read_text(encoding="ascii")
 
 
@@ -126,17 +124,15 @@ def test_reads_are_recorded_with_site_place_and_calls_and_repeated_ones_once(com
 
 def test_events_are_the_same_with_and_without_reads(compiled: Build) -> None:
     program = compiled(NODES, "-O2")
-    (without, _), (with_reads, _), (with_memory, _) = run(program), run(program, True), run(program, memory="all")
-    assert (len(without.loads), len(without.elsewhere), len(with_reads.elsewhere)) == (0, 0, 0)
+    (without, _), (with_reads, _) = run(program), run(program, True)
+    assert len(without.loads) == 0
     assert len(with_reads.loads) > 10
     for name in EVENT.names or ():
         if name not in ("pid", "payload"):
             assert np.array_equal(without.events[name], with_reads.events[name]), name
-            if name not in ("seq", "stack"):
-                assert np.array_equal(without.events[name], with_memory.events[name]), name
     data = [[trace.data(i) for i in range(len(trace))] for trace in (without, with_reads)]
     assert data[0] == data[1]
-    assert digest(without) == digest(with_reads) == digest(with_memory)
+    assert digest(without) == digest(with_reads)
 
 
 def test_a_read_has_the_number_of_the_event_that_follows(compiled: Build) -> None:
@@ -214,12 +210,6 @@ def test_reads_of_a_long_run_are_left_out_between_gaps_only(compiled: Build, lev
     assert int(trace.gaps["seq"][-1]) == int(trace.loads["seq"][-1]) == int(trace.events["seq"][-2])
 
 
-def test_no_read_is_left_out_with_all_memory(compiled: Build) -> None:
-    trace, _ = run(compiled(MANY, "-O2"), memory="all")
-    assert len(trace.gaps) == 0
-    assert len(trace.loads) == 700001
-
-
 READS_AFTER_FORK = """
 #include <sys/wait.h>
 int main(int argc, char **argv)
@@ -245,77 +235,6 @@ def test_a_forked_child_reads_in_its_own_name(compiled: Build) -> None:
     assert int(parent["pid"]) != int(child["pid"])
     assert int(parent["thread"]) == int(trace.events[trace.events["kind"] == Kind.STORE]["thread"][0])
     assert int(child["thread"]) != int(parent["thread"])
-
-
-RACE = """
-static volatile long counter;
-static pthread_barrier_t start;
-static long *heap;
-static volatile long *file;
-static _Atomic long exact;
-static void *adds(void *argument)
-{
-    pthread_barrier_wait(&start);
-    for (long i = 0; i < 4000; i++) {
-        long seen = counter;
-        if (i % 16 == 0)
-            usleep(1);
-        counter = seen + 1;
-        exact++;
-        *(volatile long *)heap = (long)argument * 100000 + i;
-        *file = (long)argument * 100000 + i;
-    }
-    return NULL;
-}
-int main(int argc, char **argv)
-{
-    pthread_t threads[3];
-    file = map(argv[1]);
-    heap = calloc(1, sizeof *heap);
-    pthread_barrier_init(&start, NULL, 3);
-    for (long i = 1; i <= 3; i++)
-        pthread_create(&threads[i - 1], NULL, adds, (void *)i);
-    for (int i = 0; i < 3; i++)
-        pthread_join(threads[i], NULL);
-    printf("%ld %ld %ld %ld\\n", counter, (long)exact, *heap, *file);
-    return argc == 2 ? 0 : 1;
-}
-"""
-
-
-@pytest.mark.parametrize("level", ["-O0", "-O2"])
-def test_with_all_memory_the_recorded_order_explains_what_racing_threads_left(compiled: Build, level: str) -> None:
-    program = compiled(RACE, level)
-    trace, printed = run(program, memory="all")
-    counter, exact, heap, file = (int(word) for word in printed.split())
-    assert exact == 12000
-    numbers = np.concatenate([trace.events["seq"], trace.loads["seq"], trace.elsewhere["seq"]])
-    accesses = np.isin(trace.elsewhere["kind"], [Kind.VOLATILE_LOAD, Kind.VOLATILE_STORE])
-    assert bool(accesses.all())
-    assert len(np.unique(numbers)) == len(numbers)
-    facts = ProgramFacts.load([program])
-    names = {int(site): trace.site(int(site), facts) for site in np.unique(trace.elsewhere["site"])}
-    value, held = 0, {}
-    added = 0
-    for access in trace.elsewhere:
-        site = names[int(access["site"])]
-        assert site is not None
-        if site.variable == "exact" and access["kind"] == Kind.VOLATILE_STORE:
-            added += 1
-        if site.variable != "counter":
-            continue
-        if access["kind"] == Kind.VOLATILE_LOAD:
-            held[int(access["thread"])] = value
-        else:
-            value = held[int(access["thread"])] + 1
-    assert value == counter
-    assert added == exact
-    stores = trace.events[trace.events["kind"] == Kind.STORE]
-    assert int(stores["payload"][-1]) == file
-    on_heap = [access for access in trace.elsewhere if names[int(access["site"])].line == 16]  # type: ignore[union-attr]
-    last = max((access for access in on_heap if access["kind"] == Kind.VOLATILE_STORE), key=lambda row: int(row["seq"]))
-    number = {int(stores["thread"][i]): int(stores["payload"][i]) // 100000 for i in range(len(stores))}
-    assert number[int(last["thread"])] == heap // 100000
 
 
 def sanitizing(sanitizer: str) -> list[str]:
