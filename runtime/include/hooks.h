@@ -23,7 +23,7 @@
 
 #include "compared.h"
 
-#define CC_HOOKS_VERSION 4u
+#define CC_HOOKS_VERSION 5u
 
 /* -- Units and stacks: memory that instrumented code has and a runtime may use ----------------------------------------- */
 
@@ -61,10 +61,7 @@ extern __thread struct cc_shadow cc_shadow __attribute__((tls_model("initial-exe
  * recorded file; with zero bytes none is called. */
 extern uintptr_t cc_window_start;
 extern uintptr_t cc_window_bytes;
-/* Which reads are reported: none, those of files, or all accesses to all memory, in an order that is exact across
- * threads: then the window is everything, and after each access, before the next call or jump at the latest,
- * cc_access_done_entry is called, so that a runtime may let one thread at a time access memory. */
-enum cc_load_mode { CC_LOADS_OFF = 0, CC_LOADS_OF_FILES = 1, CC_LOADS_ALL = 2 };
+/* Non-zero while reads are reported. */
 extern uint8_t cc_load_on;
 /* Non-zero while this thread has a flush or non-temporal store that no fence has followed: locked
  * instructions on memory outside of the window are reported (as fences) only then. */
@@ -103,7 +100,6 @@ struct cc_access {
 };
 #define CC_ACCESS_WRITES 128u    /* among its flags: it is a store */
 void cc_access_entry(void);
-void cc_access_done_entry(void);
 /* A copy or comparison that reads `size` bytes. */
 void cc_load(const void *source, uint64_t size, uint64_t instance, struct cc_unit *unit, uint32_t index, uint32_t depth,
              uint32_t flags);

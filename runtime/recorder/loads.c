@@ -318,10 +318,7 @@ __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
         "pop %rcx\n"
         "pop %rax\n"
         PASS_ACCESS_TO(cc_access)
-        ".size cc_access_entry, .-cc_access_entry\n"
-        ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
-        "cc_access_done_entry: ret\n"
-        ".size cc_access_done_entry, .-cc_access_done_entry\n");
+        ".size cc_access_entry, .-cc_access_entry\n");
 
 void cc_load_string(const void *source, uint64_t most, struct cc_unit *unit, uint32_t index, uint32_t depth)
 {

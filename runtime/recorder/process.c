@@ -19,7 +19,7 @@ void cc_stop(uint32_t status)
     cc_recording = 0;
     cc_window_bytes = 0;
     cc_mapped_bytes = 0;
-    cc_load_on = CC_LOADS_OFF;
+    cc_load_on = 0;
     cc_load_window_bytes = 0;
 }
 

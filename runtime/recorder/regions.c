@@ -148,7 +148,7 @@ void cc_region_add(const struct region *region)
     widen(&cc_window_start, &cc_window_bytes, region->start - PAGE, region->end);
     if (cc_loads) {
         widen(&cc_load_window_start, &cc_load_window_bytes, region->start, region->end);
-        __atomic_store_n(&cc_load_on, CC_LOADS_OF_FILES, __ATOMIC_RELEASE);
+        __atomic_store_n(&cc_load_on, 1, __ATOMIC_RELEASE);
     }
 }
 

@@ -20,7 +20,7 @@ HEADER = (build.INCLUDE / "hooks.h").read_text(encoding="utf-8")
 CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
 FUNCTIONS = set(re.findall(r"^void (cc_\w+)\(", CODE, re.MULTILINE))
 VARIABLES = set(re.findall(r"^extern [^;]*?\b(cc_\w+)(?: __attribute__[^;]*)?;", CODE, re.MULTILINE))
-IN_ASSEMBLY = {"cc_access_entry", "cc_access_done_entry"}
+IN_ASSEMBLY = {"cc_access_entry"}
 OF_OPERATIONS = {"cc_operation_enter", "cc_operation_leave"}
 
 

@@ -69,7 +69,6 @@ class Emitter:
         self.definitions: dict[str, str] = {}
         self._slots = addresses.LocalUses("")
         self.group = 1 + max((int(number) for number in module.attributes), default=-1)  # attributes of accesses
-        self.turn = False  # an access since the last call or jump
         self._fresh = 0
         self._line = 0  # of the function's body
         self._naked = {number for number, text in module.attributes.items() if re.search(r"\bnaked\b", text)}
@@ -85,7 +84,6 @@ class Emitter:
     def hook(self, call: str, line: str) -> None:
         """Emit a call at the source position of `line`."""
         self.function.hooked = self.function.deep = True
-        self.turn = True
         found = DBG.search(line) if self.keep_debug else None
         self.out.append(call + found.group() if found else call)
 
@@ -172,7 +170,7 @@ class Emitter:
         self.access(pointer, size, flags, NO_INSTANCE, site)
 
     def access(self, pointer: str, size: int, flags: int, delta: int, site: int) -> None:
-        self.function.hooked = self.turn = True
+        self.function.hooked = True
         self.function.accesses.append(len(self.out))
         self.out.append(self.hooks.access(pointer, size, flags, delta, site, self.group))
 

@@ -259,9 +259,6 @@ class Guarding(Rewriter):
 
     # -- what only the recorder asks for -----------------------------------------------------------------------
 
-    def _give_turn(self) -> None:
-        pass
-
     def _leave_here(self, left: bool) -> None:
         pass
 

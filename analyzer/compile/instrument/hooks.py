@@ -30,7 +30,7 @@ from crashcheck.analyzer.compile.instrument.helper_module import (
 )
 from crashcheck.analyzer.compile.timers.linked import TIMER_BYTES, TIMER_DIRECTIONS, TIMERS_SECTION
 
-HOOKS_VERSION = 4
+HOOKS_VERSION = 5
 
 # enum cc_store_flags, cc_flush_kind and cc_fence_kind of runtime/include/trace_format.h
 ACCESS_WRITES = 128
@@ -69,17 +69,6 @@ module asm "pushq $\\5Cpacked"
 module asm "pushq $\\5Cdelta"
 module asm "callq cc.access.thunk"
 module asm "leaq 160(%rsp), %rsp"
-module asm "jmp 1b"
-module asm ".previous"
-module asm ".endm"
-module asm ".macro cc_access_done on"
-module asm "cmpb $2, \\5Con"
-module asm "je 2f"
-module asm "1:"
-module asm ".subsection 1"
-module asm "2: leaq -128(%rsp), %rsp"
-module asm "callq *cc_access_done_entry@GOTPCREL(%rip)"
-module asm "leaq 128(%rsp), %rsp"
 module asm "jmp 1b"
 module asm ".previous"
 module asm ".endm"
@@ -284,14 +273,6 @@ class Hooks(HelperModule):
             f'  call void asm sideeffect "cc_access_hook $0,$1,{site},{size << 9 | flags << 1}+{FRAME},{delta}", '
             f'"*m,r,~{{dirflag}},~{{fpsr}},~{{flags}}"(ptr elementtype(i8) @cc_load_on, ptr {pointer}) '
             f"#{group}"
-        )
-
-    def access_done(self, group: int) -> str:
-        """The line after the accesses of a stretch of code that neither calls nor jumps."""
-        self._accesses = True
-        return (
-            '  call void asm sideeffect "cc_access_done $0", "*m,~{dirflag},~{fpsr},~{flags}"'
-            f"(ptr elementtype(i8) @cc_load_on) #{group}"
         )
 
     def load_range(self) -> str:

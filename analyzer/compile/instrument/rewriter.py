@@ -51,7 +51,6 @@ _DEFINING = frozenset({"getelementptr", "bitcast", "alloca", "load"})  # what th
 _READING = re.compile(
     r"load|gather|ldmxcsr|ldtilecfg|vbcst|vcvtne|aes\w*kl$|prefetch|cldemote|monitor|fxrstor|xrstor|invpcid|\.rd"
 )
-_JUMPS = frozenset({"br", "switch", "indirectbr", "unreachable", "resume"})
 _OPAQUE_LINKAGE = re.compile(r"^define (?:weak|linkonce|extern_weak|available_externally|common)\b")
 
 
@@ -163,8 +162,6 @@ class Rewriter(Emitter):
             self._line = self._index - 1 - self._first
             handler(self, line)
             return
-        if word in _JUMPS:
-            self._give_turn()
         self._after_pad = word == "landingpad"
         self.out.append(line)
 
@@ -189,11 +186,6 @@ class Rewriter(Emitter):
         code = "\n".join([text.partition(", !")[0] for text in body if not text.startswith("    #")])
         self._hashes[name] = hashlib.blake2b(_GROUP.sub("", code).encode(), digest_size=8).hexdigest()
         return True
-
-    def _give_turn(self) -> None:
-        if self.turn:
-            self.turn = False
-            self.out.append(self.hooks.access_done(self.group))
 
     def _leave_here(self, left: bool) -> None:
         """A place where this function's frame ends, or is the top again after others were cut off."""
@@ -377,7 +369,6 @@ class Rewriter(Emitter):
         call = atomic_call(callee, arguments)
         if call is None:
             return False
-        self._give_turn()
         pointer, type_text = operand(arguments[call.pointer]).value, f"i{8 * call.size_bytes}"
         if call.operation == "load":
             self.load_hook(line, type_text, pointer, hooks.STORE_ATOMIC)
@@ -397,7 +388,6 @@ class Rewriter(Emitter):
     # -- calls -------------------------------------------------------------------------------------------------
 
     def _ret(self, line: str) -> None:
-        self._give_turn()
         if not self._tail_called():
             self._leave_here(True)
         self._plain(line)
@@ -434,15 +424,11 @@ class Rewriter(Emitter):
         external = callee in self.module.declared and not following
         if external and callee.startswith("__atomic_") and self._library_atomic(line, callee, parenthesis):
             return
-        if callee not in libc_effects.READS:
-            self._give_turn()
-        elif callee in self.module.declared:
+        if callee in libc_effects.READS and callee in self.module.declared:
             self.read_by(line, callee, parenthesis)
         musttail = "musttail call " in line
         self._before_call(line, "".join([line, *following]), callee, parenthesis, musttail)
         self._plain(line, following)
-        if musttail:
-            self.turn = False  # nothing may precede the return
         if self._twice and not following and self._twice & set(_GROUPS.findall(line[line.rfind(")") :])):
             self._leave_here(False)
 

@@ -205,9 +205,7 @@ void stub_access(const struct cc_access *access, struct cc_unit *unit)
 }
 
 __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
-        "cc_access_entry: " PASS_ACCESS_TO(stub_access)
-        ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
-        "cc_access_done_entry: ret\n");
+        "cc_access_entry: " PASS_ACCESS_TO(stub_access));
 
 void cc_compared(const struct cc_timer *timer, uint64_t left, uint64_t right)
 {

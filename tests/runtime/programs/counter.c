@@ -11,7 +11,7 @@ __thread struct cc_shadow cc_shadow;
 __thread struct cc_call_site cc_call_site;
 __thread uint32_t cc_fence_wanted;
 uintptr_t cc_window_start, cc_window_bytes = UINTPTR_MAX;
-uint8_t cc_load_on = CC_LOADS_ALL;
+uint8_t cc_load_on = 1;
 uint32_t cc_recording = 1;
 
 static struct {
@@ -67,9 +67,7 @@ void count_access(const struct cc_access *access, struct cc_unit *unit)
 }
 
 __asm__(".text\n.globl cc_access_entry\n.type cc_access_entry,@function\n"
-        "cc_access_entry: " PASS_ACCESS_TO(count_access)
-        ".globl cc_access_done_entry\n.type cc_access_done_entry,@function\n"
-        "cc_access_done_entry: ret\n");
+        "cc_access_entry: " PASS_ACCESS_TO(count_access));
 
 __attribute__((destructor)) static void show(void)
 {
