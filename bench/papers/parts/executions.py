@@ -20,11 +20,11 @@ from bench.papers.parts import Part
 from bench.recall import Bug, planted, ready
 from crashcheck.checker.budget import Budget
 from crashcheck.checker.exploration import points, runs
+from crashcheck.checker.exploration.runs import ExploredLimit
 from crashcheck.checker.results import StateCounts
 from crashcheck.checker.states.counting import count_states
 from crashcheck.checker.strategies import Strategy
 from crashcheck.config import override
-from crashcheck.runtime import exploration
 from crashcheck.runtime.exploration import write_table
 from crashcheck.stages.search_setup import search_of
 from crashcheck.stages.strategy_setup import strategy_of
@@ -32,7 +32,7 @@ from crashcheck.stages.strategy_setup import strategy_of
 OPERATIONS = (1, 2, 4, 8)
 SECONDS = 20.0  # for each of the three ways
 _LIMIT_S = 5.0  # for the executions of one stretch of crash points
-_END_ROOM = 1 << 15  # of one stretch
+_MOST_ENDS = 1 << 15  # of one stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def measured(bug: Bug, folder: Path, operations: int) -> Executions:
             patch.object(points, "_FEW", 0),  # every stretch is explored,
             patch.object(points, "_SAMPLES", 0),  # and nothing is run beside that
             patch.object(points, "_LIMITS_S", (_LIMIT_S,)),
-            patch.object(exploration, "_END_ROOM", _END_ROOM),
+            patch.object(points, "ExploredLimit", partial(ExploredLimit, ends=_MOST_ENDS)),
         ):
             merged = searched(LeftToExploredRuns())
             with patch.object(runs, "write_table", partial(write_table, merging=False)):

@@ -82,8 +82,8 @@ def test_a_sync_that_was_made_to_fail_is_recorded_as_failed(failing: Failing) ->
     trace, _, _ = failing(Fault("fdatasync", file="[a-c]"))
     ends = trace.events[trace.events["kind"] == Kind.SYNC_END]
     assert ends["flags"].tolist() == [0, 1, 0, 0, 0, 0]
-    assert [line.split(" T1 ")[1].split(" @")[0] for line in dump.lines(trace) if "made to fail" in line] == [
-        "fdatasync a is made to fail with EIO"
+    assert [line.split(" T1 ")[1].split(" @")[0] for line in dump.lines(trace) if " fault " in line] == [
+        "fault inode-3+0x1,11 aux=5 = fdatasync<00>a"
     ]
 
 

@@ -6,6 +6,7 @@ What each field means in words is kept in the published file itself, and carried
 from __future__ import annotations
 
 import json
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -51,6 +52,8 @@ def generated() -> str:
 
 
 def _describe(part: dict[str, Any], described: dict[str, Any]) -> None:
+    if "description" in part:
+        part["description"] = cleandoc(part["description"])  # msgspec does from 0.23 on
     for name, field in part.get("properties", {}).items():
         words = described.get("properties", {}).get(name, {}).get("description")
         if words:
