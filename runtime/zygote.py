@@ -33,6 +33,12 @@ class Channel:
     def __init__(self) -> None:
         self._channel, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
+        self._owner = os.getpid()
+
+    @property
+    def is_ours(self) -> bool:
+        """Not in a copy of the process that made it."""
+        return self._owner == os.getpid()
 
     def copy(self, what: str, *descriptors: int) -> int | None:
         """The process number of a copy that has become `what`, with these descriptors as its own.
@@ -103,7 +109,6 @@ class Zygote(Channel):
 
     def __init__(self, roles: Mapping[str, Become]) -> None:
         super().__init__()
-        self._owner = os.getpid()
         self._pid = fork()
         if self._pid:
             self.theirs.close()
@@ -125,11 +130,6 @@ class Zygote(Channel):
             os.write(2, traceback.format_exc().encode())  # what sys.stderr wrote to may be closed
         finally:
             os._exit(0)
-
-    @property
-    def is_ours(self) -> bool:
-        """Not in a copy of the process that made it."""
-        return self._owner == os.getpid()
 
     def close(self) -> None:
         if self.is_ours:

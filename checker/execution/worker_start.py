@@ -74,13 +74,12 @@ class _Original(zygote.Channel):
 
     def __init__(self) -> None:
         super().__init__()
-        self.owner = os.getpid()
         with self.theirs:
             self._process = _start("serve", self.theirs.fileno())
 
     def close(self) -> None:
         super().close()
-        if self.owner == os.getpid():
+        if self.is_ours:
             self._process.wait()
         else:
             self._process.returncode = 0  # it is no child of ours
@@ -96,11 +95,7 @@ def start_worker(descriptor: int) -> Started:
     if pid := zygote.copy(zygote.WORKER, descriptor):
         return Started(pid)
     with _lock:
-        pid = (
-            _original.copy(zygote.WORKER, descriptor)
-            if _original is not None and _original.owner == os.getpid()
-            else None
-        )
+        pid = _original.copy(zygote.WORKER, descriptor) if _original is not None and _original.is_ours else None
         if pid is None:
             _forget()
             _original = _Original()

@@ -107,7 +107,7 @@ class Loop(Generic[C, R]):
         """
         with interruptible():
             try:
-                stop = self.run_through(take)
+                stop = self._run_through(take)
             except KeyboardInterrupt:
                 stop = StopReason.INTERRUPTED
             except OutOfTime:
@@ -124,8 +124,7 @@ class Loop(Generic[C, R]):
         self._waiting.clear()
         return stop
 
-    def run_through(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
-        """Search as `run`, but let Ctrl-C, OutOfTime, Stopped and BrokenOff out: they end what this is a part of."""
+    def _run_through(self, take: Callable[[Candidate[C], R], None]) -> StopReason:
         self._steps = self._stepped(take)
         try:
             while not self._ended:
